@@ -1,0 +1,107 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace tailor {
+namespace {
+
+/// Closes a descriptor when it goes out of scope.
+struct Fd {
+  int fd;
+  explicit Fd(int f) : fd(f) {}
+  ~Fd() {
+    if (fd >= 0) ::close(fd);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+};
+
+}  // namespace
+
+Status errno_status(int error_number, std::string_view action, std::string_view path) {
+  Code code = Code::kUnavailable;
+  if (error_number == ENOENT || error_number == ENOTDIR) code = Code::kNotFound;
+  if (error_number == ENOSPC || error_number == EDQUOT) code = Code::kResourceExhausted;
+  if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
+    code = Code::kPermissionDenied;
+  }
+  return Status(code, fmt::format("cannot {} {}: {}", action, path, std::strerror(error_number)));
+}
+
+Result<std::string> read_file(const std::string& path, std::uint64_t bytes_max) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return error(errno_status(errno, "open", path));
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) return error(errno_status(errno, "stat", path));
+  if (S_ISDIR(info.st_mode)) {
+    return error(Code::kInvalidArgument, fmt::format("{} is a directory, not a file", path));
+  }
+  std::string content;
+  content.reserve(static_cast<std::size_t>(info.st_size));
+  char block[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(file.fd, block, sizeof block);
+    if (got == 0) return content;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return error(errno_status(errno, "read", path));
+    }
+    content.append(block, static_cast<std::size_t>(got));
+    if (content.size() > bytes_max) {
+      return error(Code::kInvalidArgument,
+                   fmt::format("{} is larger than {} bytes", path, bytes_max));
+    }
+  }
+}
+
+Status write_file_atomic(const std::string& path, std::string_view content, bool durable) {
+  static std::atomic<std::uint64_t> serial{0};
+  const std::string temporary = fmt::format("{}.tmp.{}.{}", path, ::getpid(), ++serial);
+  {
+    Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (file.fd < 0) return errno_status(errno, "create", temporary);
+    const auto fail = [&](const char* action) {
+      const Status status = errno_status(errno, action, temporary);
+      ::unlink(temporary.c_str());
+      return status;
+    };
+    std::size_t done = 0;
+    while (done < content.size()) {
+      const ssize_t wrote = ::write(file.fd, content.data() + done, content.size() - done);
+      if (wrote < 0) {
+        if (errno == EINTR) continue;
+        return fail("write");
+      }
+      done += static_cast<std::size_t>(wrote);
+    }
+    if (durable && ::fsync(file.fd) != 0) return fail("fsync");
+    const int closed = ::close(file.fd);
+    file.fd = -1;
+    if (closed != 0) return fail("close");
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const Status status = errno_status(errno, "rename onto", path);
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  if (!durable) return Status::ok();
+  const std::size_t slash = path.find_last_of('/');
+  return sync_directory(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
+Status sync_directory(const std::string& path) {
+  const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.fd < 0) return errno_status(errno, "open", path);
+  if (::fsync(directory.fd) != 0) return errno_status(errno, "fsync", path);
+  return Status::ok();
+}
+
+}  // namespace tailor

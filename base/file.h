@@ -1,0 +1,29 @@
+// Small file helpers that do not lose data: whole-file read, atomic durable replace, directory sync.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace tailor {
+
+/// The whole file. Errors: kNotFound; kUnavailable with the system's reason; kInvalidArgument when the
+/// file is larger than `bytes_max` (a guard against being pointed at the wrong thing).
+Result<std::string> read_file(const std::string& path, std::uint64_t bytes_max = 1ull << 32);
+
+/// Writes a temporary file beside `path`, fsyncs it, renames it over `path`, fsyncs the folder: a reader
+/// sees the old content or the new, also after a power cut. Errors: kResourceExhausted on a full disk,
+/// kUnavailable otherwise; `path` is then as it was. `durable = false` skips both fsyncs (still atomic
+/// for readers; for files that only matter while the process lives, such as leases).
+Status write_file_atomic(const std::string& path, std::string_view content, bool durable = true);
+
+/// fsyncs a directory, so that renames and new names in it survive a power cut.
+Status sync_directory(const std::string& path);
+
+/// The Status for a failed system call on `path`: kNotFound, kResourceExhausted (ENOSPC, EDQUOT),
+/// kPermissionDenied or kUnavailable, with strerror and the path.
+Status errno_status(int error_number, std::string_view action, std::string_view path);
+
+}  // namespace tailor

@@ -1,0 +1,44 @@
+// Text for people: nearest names, numbers with separators, sizes and durations.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tailor {
+
+/// Number of single-character edits (insert, delete, replace, swap neighbours) between two words.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The known name nearest to `name`, or "" when none is close enough to be meant (more than a third of
+/// its letters differ).
+std::string nearest_name(std::string_view name, std::span<const std::string_view> known);
+
+/// "113,246,208".
+std::string with_thousands(std::int64_t value);
+
+/// Reads a count with an optional unit: "250M", "0.5M", "2.2B", "1_000", "4k" (powers of ten).
+/// Errors: kInvalidArgument naming the text.
+Result<double> parse_count(std::string_view text);
+
+/// Reads a size in bytes: "20 GiB", "512MiB", "1GB", "4096".
+Result<std::uint64_t> parse_bytes(std::string_view text);
+
+/// Reads a duration in milliseconds: "10 min", "30s", "24h", "250 ms".
+Result<std::int64_t> parse_duration_ms(std::string_view text);
+
+/// Splits at every `separator`; never empty ("" gives one empty part).
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// Without leading and trailing white space.
+std::string_view trim(std::string_view text);
+
+/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure `*bad_offset`,
+/// if given, is the offset of the first wrong byte.
+bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
+
+}  // namespace tailor

@@ -1,0 +1,141 @@
+// What the coordinator and a worker say to each other over the worker's stream, as plain values.
+//
+// core/step and worker/agent/step speak in these; protocol/convert.h maps them to tailor.v1.WorkerMessage
+// and tailor.v1.CoordinatorMessage. The simulation hands them over directly.
+//
+// Every message about an attempt carries its fencing token. Whoever sees a token that is not the
+// current one ignores the content (coordinator) or stops the trainer (worker).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "protocol/report.h"
+#include "protocol/trial_spec.h"
+
+namespace tailor::protocol {
+
+/// Names one attempt on the wire.
+struct AttemptRef {
+  AttemptId attempt;
+  FencingToken token = 0;
+  friend auto operator<=>(const AttemptRef&, const AttemptRef&) = default;
+};
+
+enum class DeviceKind { kCpu, kGpu };
+
+/// One slot of a worker: a GPU, or a share of its CPU. Holds at most one live attempt.
+struct Slot {
+  std::uint32_t index = 0;
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string name;               ///< "cpu", or the GPU's name
+  std::uint64_t memory_bytes = 0;
+  std::int32_t threads = 1;       ///< CPU threads for the trainer in this slot
+  friend bool operator==(const Slot&, const Slot&) = default;
+};
+
+/// An attempt that a (re)connecting worker still has: running, or ended with reports not yet acknowledged.
+struct HeldAttempt {
+  AttemptRef ref;
+  std::vector<std::uint32_t> slots;
+  bool running = false;               ///< its process lives
+  std::uint64_t acked_sequence = 0;   ///< last sequence the coordinator acknowledged, as the worker knows
+  friend bool operator==(const HeldAttempt&, const HeldAttempt&) = default;
+};
+
+// ---- worker -> coordinator
+
+/// First message of every stream.
+struct Hello {
+  std::string worker_name;  ///< unique in the cluster; the same name is the same worker
+  std::string instance;     ///< drawn anew at each start of the daemon
+  std::string version;
+  std::string host;
+  std::vector<Slot> slots;
+  std::vector<HeldAttempt> held;
+};
+
+/// Renews the leases of the attempts it names. Costs no database write.
+struct Heartbeat {
+  std::uint64_t serial = 0;
+  std::vector<AttemptRef> running;
+};
+
+/// Reports of one attempt in sequence order. Resent until acknowledged.
+struct Reports {
+  AttemptRef ref;
+  std::vector<Report> reports;
+};
+
+/// A piece of DIR/log. Resent until acknowledged; stored once by offset.
+struct LogChunk {
+  AttemptRef ref;
+  std::uint64_t offset = 0;
+  std::string bytes;
+};
+
+/// The worker takes no new work (SIGTERM, or told to drain).
+struct Draining {
+  std::string reason;
+};
+
+using WorkerMessage = std::variant<Hello, Heartbeat, Reports, LogChunk, Draining>;
+
+// ---- coordinator -> worker
+
+/// What to do with a held attempt.
+struct HeldVerdict {
+  AttemptRef ref;
+  bool keep = false;                 ///< false: stop its trainer, drop its reports
+  std::uint64_t acked_sequence = 0;  ///< continue with the next
+  std::uint64_t log_offset = 0;      ///< stored log bytes
+  friend bool operator==(const HeldVerdict&, const HeldVerdict&) = default;
+};
+
+/// Answer to Hello.
+struct Welcome {
+  WorkerId worker;
+  std::int64_t heartbeat_ms = 0;
+  std::int64_t lease_ms = 0;  ///< of attempts; the worker's own trainer leases are shorter
+  std::vector<HeldVerdict> held;
+};
+
+/// Start this trial. Repeated safely: a worker that has the attempt already ignores it.
+struct Assign {
+  TrialSpec spec;  ///< trial, attempt and token inside
+  std::vector<std::uint32_t> slots;
+};
+
+struct HeartbeatAck {
+  std::uint64_t serial = 0;
+};
+
+/// Everything up to and including `through_sequence` is committed.
+struct ReportsAck {
+  AttemptRef ref;
+  std::uint64_t through_sequence = 0;
+};
+
+/// Log bytes before `through_offset` are committed.
+struct LogAck {
+  AttemptRef ref;
+  std::uint64_t through_offset = 0;
+};
+
+/// End this attempt's trainer (SIGTERM, then SIGKILL).
+struct Stop {
+  AttemptRef ref;
+  std::string reason;    ///< "cancelled", "paused", "fenced", ...
+  bool discard = false;  ///< true: nobody wants its remaining reports (stale token)
+};
+
+/// Finish what runs, take nothing new.
+struct Drain {};
+
+using CoordinatorMessage =
+    std::variant<Welcome, Assign, HeartbeatAck, ReportsAck, LogAck, Stop, Drain>;
+
+}  // namespace tailor::protocol

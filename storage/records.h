@@ -1,0 +1,190 @@
+// The rows of the store, as plain values. No SQLite here: coordinator/core makes these and the engine hands
+// them to a Store, so there is one set of row types and not two (ARCHITECTURE.md, "Why core includes
+// storage/records.h").
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace tailor::storage {
+
+enum class SweepState { kRunning, kPaused, kCompleted, kCancelled };
+enum class TrialState {
+  kQueued,     ///< waits for a slot (or for `not_before`)
+  kRunning,    ///< has a live attempt
+  kCompleted,
+  kStopped,    ///< ended early by a rule (early stopping)
+  kFailed,     ///< out of attempts; `end_class` and `message` say why
+  kCancelled,
+};
+enum class AttemptState { kAssigned, kRunning, kEnded };
+
+std::string_view sweep_state_name(SweepState state);      ///< "running", "paused", ...
+std::string_view trial_state_name(TrialState state);      ///< "queued", ...
+std::string_view attempt_state_name(AttemptState state);  ///< "assigned", ...
+Result<SweepState> parse_sweep_state(std::string_view name);
+Result<TrialState> parse_trial_state(std::string_view name);
+Result<AttemptState> parse_attempt_state(std::string_view name);
+inline bool is_final(TrialState s) { return s != TrialState::kQueued && s != TrialState::kRunning; }
+
+struct SweepRow {
+  SweepId id;
+  std::string name;       ///< unique
+  std::string spec_hash;
+  std::string base_dir;
+  std::string toml;       ///< the file, whole
+  SweepState state = SweepState::kRunning;
+  std::int32_t priority = 0;
+  std::string search_state;  ///< what the algorithm's `save` gave, in the trial's own transaction
+  std::uint64_t infeasible = 0;
+  WallMs created_ms = 0;
+  WallMs ended_ms = 0;  ///< 0 = not ended
+  friend bool operator==(const SweepRow&, const SweepRow&) = default;
+};
+
+struct CandidateRow {
+  SweepId sweep;
+  std::uint32_t index = 0;  ///< within the sweep, from 0
+  std::string name;
+  std::string point_json;   ///< {"ffn.k":4}
+  std::string architecture_json;  ///< canonical
+  std::string hash;
+  std::int64_t parameters_body = 0;
+  std::int64_t parameters_total = 0;
+  friend bool operator==(const CandidateRow&, const CandidateRow&) = default;
+};
+
+struct TrialRow {
+  TrialId id;
+  SweepId sweep;
+  std::uint32_t candidate = 0;
+  std::uint64_t seed = 0;
+  TrialState state = TrialState::kQueued;
+  std::uint32_t attempts = 0;        ///< attempts ever made; the live one has this number
+  std::string failures_json;         ///< {"oom":1}: failed attempts by class
+  std::string end_class;             ///< of the last ended attempt, "" = none
+  std::string message;               ///< why it ended, for people
+  std::optional<double> objective;   ///< final validation loss; NaN is stored as NaN
+  std::map<std::string, double> final_values;
+  WallMs created_ms = 0;
+  WallMs started_ms = 0;
+  WallMs ended_ms = 0;
+  friend bool operator==(const TrialRow&, const TrialRow&) = default;
+};
+
+struct AttemptRow {
+  AttemptId id;
+  FencingToken token = 0;
+  WorkerId worker;
+  std::vector<std::uint32_t> slots;
+  AttemptState state = AttemptState::kAssigned;
+  std::uint64_t acked_sequence = 0;  ///< reports stored so far
+  std::uint64_t log_bytes = 0;       ///< log bytes stored so far
+  std::string end_class;
+  std::string message;
+  std::string started_json;          ///< the StartedReport, "" before it
+  WallMs assigned_ms = 0;
+  WallMs ended_ms = 0;
+  friend bool operator==(const AttemptRow&, const AttemptRow&) = default;
+};
+
+struct WorkerRow {
+  WorkerId id;
+  std::string name;  ///< unique
+  std::string instance;
+  std::string host;
+  std::string version;
+  std::string slots_json;
+  bool draining = false;
+  WallMs first_seen_ms = 0;
+  WallMs last_seen_ms = 0;  ///< of the last Hello (heartbeats write nothing)
+  friend bool operator==(const WorkerRow&, const WorkerRow&) = default;
+};
+
+struct MetricPoint {
+  TrialId trial;
+  std::uint32_t attempt = 0;
+  std::string name;
+  std::int64_t step = 0;
+  std::int64_t tokens = 0;
+  WallMs wall_ms = 0;
+  double value = 0;  ///< NaN and infinities allowed
+};
+
+struct CheckpointRow {
+  AttemptId attempt;
+  std::int64_t step = 0;
+  std::string path;
+  std::string sha256;
+  std::int64_t bytes = 0;
+  WallMs wall_ms = 0;
+  friend bool operator==(const CheckpointRow&, const CheckpointRow&) = default;
+};
+
+struct ProfileRow {  ///< one entry of a work profile
+  AttemptId attempt;
+  std::int64_t step = 0;
+  std::int32_t layer = 0;
+  std::int32_t sub_block = -1;
+  std::string geometry;
+  std::string statistic;
+  double value = 0;
+  double standard_error = 0;
+  std::int32_t tokens = 0;
+  std::int32_t subsamples = 0;
+  friend bool operator==(const ProfileRow&, const ProfileRow&) = default;
+};
+
+/// Every change of state, for people and for audits.
+struct EventRow {
+  std::uint64_t id = 0;  ///< set by the store, ascending
+  WallMs wall_ms = 0;
+  std::string kind;      ///< "sweep_submitted", "trial_queued", "attempt_assigned", "attempt_ended", ...
+  SweepId sweep;         ///< 0 = not about one
+  TrialId trial;
+  std::uint32_t attempt = 0;
+  WorkerId worker;
+  std::string message;
+  friend bool operator==(const EventRow&, const EventRow&) = default;
+};
+
+struct LogRow {
+  AttemptId attempt;
+  std::uint64_t offset = 0;
+  std::string bytes;
+  friend bool operator==(const LogRow&, const LogRow&) = default;
+};
+
+/// Counters that must survive a restart so that ids and tokens are never reused.
+struct CountersRow {
+  std::uint64_t next_sweep = 1;
+  std::uint64_t next_trial = 1;
+  std::uint64_t next_worker = 1;
+  FencingToken next_token = 1;
+  friend bool operator==(const CountersRow&, const CountersRow&) = default;
+};
+
+/// One change. Rows with a key are inserted or replaced whole; points, events and logs are appended.
+using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, WorkerRow, MetricPoint,
+                              CheckpointRow, ProfileRow, EventRow, LogRow, CountersRow>;
+
+/// What a restart loads: everything that `core` keeps in memory.
+struct Snapshot {
+  CountersRow counters;
+  std::vector<SweepRow> sweeps;
+  std::vector<CandidateRow> candidates;
+  std::vector<TrialRow> trials;
+  std::vector<AttemptRow> attempts;  ///< of trials that are not final, all of them; live ones included
+  std::vector<WorkerRow> workers;
+};
+
+}  // namespace tailor::storage

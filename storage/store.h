@@ -1,0 +1,102 @@
+// Store: what the coordinator remembers. Two implementations pass one conformance suite
+// (tests/storage/store_conformance.h): SqliteStore (durable) and MemoryStore (tests, simulation).
+//
+// Writing: one writer. `commit` applies a batch in one transaction; when it returns ok the batch is
+// durable (acknowledged means committed); when it fails nothing of it is there.
+// Reading: every read sees some committed state, never a part of a batch. Readers use their own
+// connections and never delay the writer.
+// Threads: `commit`, `load` from one thread (the storage thread); all other calls from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "storage/records.h"
+
+namespace tailor::storage {
+
+/// A page of trials for lists.
+struct TrialQuery {
+  std::optional<SweepId> sweep;
+  std::optional<TrialState> state;
+  std::string order = "id";    ///< "id" | "objective" | "state" | "candidate"
+  bool descending = false;
+  std::uint64_t offset = 0;
+  std::uint64_t limit = 100;   ///< at most 10,000
+};
+
+struct TrialPage {
+  std::vector<TrialRow> trials;
+  std::uint64_t total = 0;  ///< rows that match without limit
+};
+
+/// One metric of one trial, steps ascending; where attempts overlap after a resume the later attempt wins.
+struct Series {
+  std::string name;
+  std::vector<std::int64_t> steps;
+  std::vector<std::int64_t> tokens;
+  std::vector<WallMs> wall_ms;
+  std::vector<double> values;
+};
+
+/// Result of a user's read-only SQL.
+struct Table {
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::optional<std::string>>> rows;  ///< NULL = nullopt
+  bool truncated = false;  ///< the row limit cut it
+};
+
+struct QueryLimits {
+  std::uint64_t rows_max = 100'000;
+  std::int64_t time_ms_max = 10'000;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  /// Everything that survives a restart of the coordinator. Errors: kDataLoss, kUnavailable.
+  virtual Result<Snapshot> load() = 0;
+
+  /// One transaction, durable when ok. Errors: kResourceExhausted (disk full: nothing was written, try
+  /// again later), kDataLoss (corrupt file), kUnavailable.
+  virtual Status commit(std::span<const Mutation> batch) = 0;
+
+  virtual Result<std::vector<SweepRow>> sweeps() const = 0;
+  virtual Result<SweepRow> sweep(SweepId id) const = 0;                     ///< kNotFound
+  virtual Result<SweepRow> sweep_by_name(std::string_view name) const = 0;  ///< kNotFound
+  virtual Result<std::vector<CandidateRow>> candidates(SweepId sweep) const = 0;
+  virtual Result<TrialPage> trials(const TrialQuery& query) const = 0;
+  virtual Result<TrialRow> trial(TrialId id) const = 0;                     ///< kNotFound
+  virtual Result<std::vector<AttemptRow>> attempts(TrialId trial) const = 0;
+  virtual Result<std::vector<WorkerRow>> workers() const = 0;
+  virtual Result<std::vector<std::string>> metric_names(TrialId trial) const = 0;
+  /// `points_max` > 0 thins to about so many points, keeping first, last, minimum and maximum of each bin.
+  virtual Result<Series> series(TrialId trial, std::string_view metric,
+                                std::size_t points_max = 0) const = 0;
+  virtual Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const = 0;
+  virtual Result<std::vector<ProfileRow>> profile(TrialId trial) const = 0;
+  /// Events with id > `after`, ascending, at most `limit`; optionally of one sweep or trial.
+  virtual Result<std::vector<EventRow>> events(std::uint64_t after, std::size_t limit,
+                                               std::optional<SweepId> sweep = {},
+                                               std::optional<TrialId> trial = {}) const = 0;
+  /// Log bytes of one attempt from `offset`, at most `bytes_max`.
+  virtual Result<std::string> log(AttemptId attempt, std::uint64_t offset,
+                                  std::size_t bytes_max) const = 0;
+
+  /// A user's SELECT on a guarded connection: read-only, one statement, time and row limits.
+  /// Errors: kInvalidArgument (bad SQL), kPermissionDenied (a write or a forbidden function),
+  /// kDeadlineExceeded, kUnimplemented (MemoryStore).
+  virtual Result<Table> query(std::string_view sql, const QueryLimits& limits) const = 0;
+
+  /// A consistent copy while running, verified before ok. Errors: kUnimplemented (MemoryStore).
+  virtual Status backup(const std::string& path) const = 0;
+};
+
+}  // namespace tailor::storage

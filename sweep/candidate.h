@@ -1,0 +1,36 @@
+// From a point of the space to a trainable architecture that meets the budget exactly.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/shape/count.h"
+#include "sweep/spec.h"
+
+namespace tailor::sweep {
+
+/// One architecture of a sweep, before seeds.
+struct Candidate {
+  std::string name;    ///< given, or made of its point: "ffn.k=4 d_model=768"
+  Point point;
+  shape::Architecture architecture;
+  protocol::TrainSpec train;
+  shape::Counts counts;
+  std::int64_t budget_error = 0;  ///< budgeted parameters minus the budget
+  std::string hash;               ///< SHA-256 of architecture and recipe: equal hashes are trained once
+};
+
+/// Applies `point` on top of [architecture], builds the width schedule, solves the budget and checks the
+/// constraints. Errors: kInvalidArgument / kOutOfRange with the reason ("misses the budget by 1,152
+/// parameters; ..."), which makes the point infeasible, not the sweep wrong.
+Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
+
+/// Every named candidate resolved; the baseline first. Errors name the candidate.
+Result<std::vector<Candidate>> resolve_named(const Spec& spec);
+
+/// The spec of one trial. Ids, token, device and threads are filled in later.
+protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate, std::uint64_t seed);
+
+}  // namespace tailor::sweep

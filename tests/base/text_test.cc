@@ -1,0 +1,59 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace tailor {
+namespace {
+
+TEST(Text, EditDistanceCountsASwapOfNeighboursOnce) {
+  EXPECT_EQ(edit_distance("layers", "layers"), 0u);
+  EXPECT_EQ(edit_distance("layres", "layers"), 1u);
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+}
+
+TEST(Text, NearestNameIsOnlyGivenWhenItIsLikelyMeant) {
+  const std::string_view known[] = {"layers", "d_model", "heads"};
+  EXPECT_EQ(nearest_name("layer", known), "layers");
+  EXPECT_EQ(nearest_name("dmodel", known), "d_model");
+  EXPECT_EQ(nearest_name("optimizer", known), "");
+}
+
+TEST(Text, CountsSizesAndDurationsReadTheirUnits) {
+  EXPECT_DOUBLE_EQ(parse_count("0.5M").value(), 5e5);
+  EXPECT_DOUBLE_EQ(parse_count("113_246_208").value(), 113246208);
+  EXPECT_DOUBLE_EQ(parse_count("3e-3").value(), 3e-3);
+  EXPECT_EQ(parse_bytes("20 GiB").value(), 20ull << 30);
+  EXPECT_EQ(parse_duration_ms("10 min").value(), 600000);
+  EXPECT_EQ(parse_duration_ms("24h").value(), 86400000);
+}
+
+TEST(Text, AnUnknownUnitIsNamedWithTheAllowedOnes) {
+  const auto bad = parse_duration_ms("3 fortnights");
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_NE(bad.error().message().find("fortnights"), std::string::npos);
+  EXPECT_NE(bad.error().message().find("min"), std::string::npos);
+  EXPECT_FALSE(parse_count("lots").has_value());
+  EXPECT_FALSE(parse_bytes("").has_value());
+}
+
+TEST(Text, ThousandsAreSeparated) {
+  EXPECT_EQ(with_thousands(113246208), "113,246,208");
+  EXPECT_EQ(with_thousands(-1000), "-1,000");
+  EXPECT_EQ(with_thousands(999), "999");
+}
+
+TEST(Text, Utf8IsCheckedStrictly) {
+  EXPECT_TRUE(is_valid_utf8("plain"));
+  EXPECT_TRUE(is_valid_utf8("gr\xC3\xBC\xC3\x9F \xE4\xB8\xAD \xF0\x9F\x98\x80"));
+  std::size_t at = 99;
+  EXPECT_FALSE(is_valid_utf8("ab\xFFz", &at));
+  EXPECT_EQ(at, 2u);
+  EXPECT_FALSE(is_valid_utf8("\xC0\xAF"));          // overlong
+  EXPECT_FALSE(is_valid_utf8("\xED\xA0\x80"));      // surrogate
+  EXPECT_FALSE(is_valid_utf8("\xF4\x90\x80\x80"));  // above U+10FFFF
+  EXPECT_FALSE(is_valid_utf8("\xE4\xB8"));          // cut
+}
+
+}  // namespace
+}  // namespace tailor

@@ -1,0 +1,70 @@
+// Rules of the tree that a compiler does not check, as tests.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace tailor {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename F>
+void for_each_source(F visit) {
+  for (const char* folder : {"base", "model", "geometry", "sweep", "protocol", "storage", "coordinator",
+                             "worker", "client", "tests"}) {
+    const fs::path root = fs::path(TAILOR_SOURCE_DIR) / folder;
+    if (!fs::exists(root)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      const auto ext = entry.path().extension();
+      if (ext != ".h" && ext != ".cc" && ext != ".cu") continue;
+      std::ifstream in(entry.path());
+      std::stringstream text;
+      text << in.rdbuf();
+      visit(fs::relative(entry.path(), TAILOR_SOURCE_DIR).string(), text.str());
+    }
+  }
+}
+
+TEST(Tidy, TimeIsReadInClockOnly) {
+  for_each_source([](const std::string& path, const std::string& text) {
+    if (path == "base/clock.cc" || path == "base/clock.h" || path == "tests/base/tidy_test.cc") return;
+    for (const char* banned : {"system_clock::now", "steady_clock::now"}) {
+      EXPECT_EQ(text.find(banned), std::string::npos) << path << " reads the clock itself: " << banned;
+    }
+  });
+}
+
+TEST(Tidy, PureFoldersIncludeNoInputOutput) {
+  for_each_source([](const std::string& path, const std::string& text) {
+    bool pure = false;
+    for (const char* folder : {"coordinator/core/", "coordinator/scheduler/", "coordinator/search/",
+                               "coordinator/analysis/", "sweep/", "geometry/", "model/shape/"}) {
+      pure = pure || path.rfind(folder, 0) == 0;
+    }
+    if (path.rfind("worker/agent/step", 0) == 0) pure = true;
+    if (!pure) return;
+    for (const char* banned : {"<boost/", "<grpc", "sqlite3", "SQLiteCpp", "<torch/", "<ATen/", ".pb.h\""}) {
+      EXPECT_EQ(text.find(std::string("#include ") + (banned[0] == '<' ? banned : "<") +
+                          (banned[0] == '<' ? "" : banned)),
+                std::string::npos)
+          << path << " is pure and includes " << banned;
+      if (banned[0] != '<') {
+        EXPECT_EQ(text.find(std::string(banned)), std::string::npos) << path << " is pure and uses " << banned;
+      }
+    }
+  });
+}
+
+TEST(Tidy, FilesStayReadable) {
+  for_each_source([](const std::string& path, const std::string& text) {
+    EXPECT_LT(text.size(), 64u * 1024) << path << " is over 64 kB: split it";
+    if (fs::path(path).extension() == ".h") {
+      EXPECT_NE(text.find("#pragma once"), std::string::npos) << path;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tailor
