@@ -1,0 +1,56 @@
+// Effects: what core::step wants done. Writes go into one transaction; everything outward (replies, messages
+// to workers) is released only after that transaction is durable.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "coordinator/core/event.h"
+#include "protocol/messages.h"
+#include "storage/records.h"
+
+namespace tailor::core {
+
+/// Answers to requests, beside the Status.
+struct SubmitOutcome {
+  SweepId sweep;
+  bool created = false;
+  std::uint64_t candidates = 0;  ///< made so far (a grid is drawn lazily)
+  std::uint64_t trials = 0;      ///< candidates x seeds, of the whole sweep where it is finite
+};
+struct TrialsOutcome {
+  std::vector<TrialId> trials;  ///< those acted upon (or that would be: dry run)
+};
+using ReplyBody = std::variant<std::monostate, SubmitOutcome, TrialsOutcome>;
+
+struct Reply {
+  RequestId request = 0;
+  Status status;
+  ReplyBody body;
+};
+
+struct SendTo {
+  SessionId session = 0;
+  protocol::CoordinatorMessage message;
+};
+
+/// Ends a stream (a second worker with the same name, a protocol error).
+struct CloseSession {
+  SessionId session = 0;
+  Status status;
+};
+
+using Outward = std::variant<Reply, SendTo, CloseSession>;
+
+struct Effects {
+  std::vector<storage::Mutation> writes;
+  std::vector<Outward> outward;
+  /// When the engine must send a Tick at the latest, if nothing else happens; nullopt = no deadline.
+  std::optional<MonotonicMs> wake_at_ms;
+};
+
+}  // namespace tailor::core

@@ -1,0 +1,91 @@
+// Events: everything that can happen to the coordinator, as values. Made by rpc/ (requests), by the worker
+// sessions and by the engine's timer; consumed by core::step, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "protocol/messages.h"
+#include "sweep/spec.h"
+
+namespace tailor::core {
+
+/// Names a waiting caller; the engine gives them out and matches Reply effects to them.
+using RequestId = std::uint64_t;
+/// One open worker stream. Never reused while the process lives; 0 = none.
+using SessionId = std::uint64_t;
+
+// ---- requests; each is answered by exactly one Reply
+
+/// `spec` is the parsed `toml` (parsed by the caller, off the engine thread; parsing is pure).
+struct SubmitSweep {
+  RequestId request = 0;
+  std::shared_ptr<const sweep::Spec> spec;
+  std::string toml;
+  std::string base_dir;
+  std::string hash;  ///< sweep::spec_hash
+};
+
+enum class SweepAction { kPause, kResume, kCancel, kSetPriority };
+struct ControlSweep {
+  RequestId request = 0;
+  SweepId sweep;
+  SweepAction action = SweepAction::kPause;
+  std::int32_t priority = 0;
+};
+
+enum class TrialAction { kCancel, kRetry };
+/// On the named trials, or with `failed_of` on every failed trial of that sweep.
+struct ControlTrials {
+  RequestId request = 0;
+  std::vector<TrialId> trials;
+  SweepId failed_of;
+  TrialAction action = TrialAction::kRetry;
+  bool dry_run = false;
+};
+
+struct DrainWorker {
+  RequestId request = 0;
+  WorkerId worker;
+};
+
+// ---- worker streams
+
+/// First message of a stream arrived.
+struct SessionOpened {
+  SessionId session = 0;
+  protocol::Hello hello;
+};
+/// Any later message.
+struct SessionMessage {
+  SessionId session = 0;
+  protocol::WorkerMessage message;
+};
+struct SessionClosed {
+  SessionId session = 0;
+};
+
+// ---- time
+
+/// Nothing happened but time: leases may have run out, back-offs may be over.
+struct Tick {};
+/// The coordinator did not listen for `gap_ms` (full disk, suspended machine): every lease is extended by
+/// so much, because nobody could renew it.
+struct Stalled {
+  std::int64_t gap_ms = 0;
+};
+
+using Event = std::variant<SubmitSweep, ControlSweep, ControlTrials, DrainWorker, SessionOpened,
+                           SessionMessage, SessionClosed, Tick, Stalled>;
+
+/// The two times of an event, read once by the engine.
+struct Now {
+  MonotonicMs mono_ms = 0;  ///< for deadlines
+  WallMs wall_ms = 0;       ///< for rows
+};
+
+}  // namespace tailor::core

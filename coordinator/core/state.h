@@ -1,0 +1,77 @@
+// State: everything the coordinator decides from. Owned by one thread (the engine's), changed by core::step
+// only, rebuilt from a storage::Snapshot by core::load. No I/O, no clock, no randomness.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coordinator/core/event.h"
+#include "coordinator/search/algorithm.h"
+#include "storage/records.h"
+#include "sweep/candidate.h"
+
+namespace tailor::core {
+
+struct Options {
+  std::int64_t heartbeat_ms = 5'000;   ///< told to workers
+  std::int64_t lease_ms = 30'000;      ///< of an attempt without heartbeats; > trainer lease + heartbeat
+  std::int64_t backoff_ms = 2'000;     ///< before the 2nd attempt after a failure; doubles, at most 5 min
+  std::uint32_t same_failure_workers = 2;  ///< the same failure class on so many workers ends the trial
+  std::uint32_t queue_ahead = 64;      ///< trials kept queued per sweep beyond what runs (lazy search)
+};
+
+/// The live attempt of a running trial.
+struct LiveAttempt {
+  storage::AttemptRow row;
+  MonotonicMs lease_deadline_ms = 0;
+  std::string stop_reason;  ///< non-empty: told to stop
+};
+
+struct Trial {
+  storage::TrialRow row;
+  std::map<protocol::EndClass, std::int32_t> failures;
+  std::set<WorkerId> failed_on;              ///< workers where an attempt failed by its own fault
+  MonotonicMs not_before_ms = 0;             ///< back-off
+  std::optional<LiveAttempt> live;           ///< exactly when row.state == kRunning
+};
+
+struct Sweep {
+  storage::SweepRow row;
+  std::shared_ptr<const sweep::Spec> spec;
+  std::vector<sweep::Candidate> candidates;
+  std::unordered_map<std::string, std::uint32_t> candidate_by_hash;
+  std::unique_ptr<search::Algorithm> algorithm;  ///< null when there is no [space]
+  bool search_done = false;                      ///< no candidate will come any more
+  std::vector<TrialId> trials;                   ///< all, ascending
+  std::map<storage::TrialState, std::uint64_t> counts;
+};
+
+struct WorkerSlot {
+  protocol::Slot slot;
+  std::optional<AttemptId> held_by;  ///< at most one live attempt
+};
+
+struct Worker {
+  storage::WorkerRow row;
+  SessionId session = 0;  ///< 0 = not connected
+  std::vector<WorkerSlot> slots;
+};
+
+struct State {
+  Options options;
+  storage::CountersRow counters;
+  std::map<SweepId, Sweep> sweeps;
+  std::map<TrialId, Trial> trials;
+  std::map<WorkerId, Worker> workers;
+  std::unordered_map<std::string, SweepId> sweep_by_name;
+  std::unordered_map<std::string, WorkerId> worker_by_name;
+  std::unordered_map<SessionId, WorkerId> worker_by_session;
+};
+
+}  // namespace tailor::core

@@ -1,0 +1,34 @@
+// The scheduler as a pure state machine: step(state, event, now) -> effects (design.md 4).
+//
+// Invariants, checked by core::check_invariants after every step in tests and in the simulation:
+//   1. a device slot has at most one live attempt; a stale fencing token changes nothing;
+//   2. an acknowledged report is stored exactly once;
+//   3. no resource is over-committed;
+//   4. after faults stop, every trial ends in bounded time;
+//   5. the same seed and the same results give the same suggestions, restarts or not;
+//   6. lost attempts never consume a sweep's budget of completed trials.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "coordinator/core/effect.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/state.h"
+
+namespace tailor::core {
+
+/// Rebuilds the state after a restart. Running attempts get one lease time from `now` to call in.
+/// Errors: kDataLoss when rows contradict each other or a stored sweep file no longer parses.
+Result<State> load(const storage::Snapshot& snapshot, const Options& options, Now now);
+
+/// Applies one event. Never fails: what is wrong with a request goes into its Reply.
+Effects step(State& state, const Event& event, Now now);
+
+/// Ok, or kInternal naming the broken invariant. Cost: linear in the state. For tests and the simulation.
+Status check_invariants(const State& state);
+
+/// Why a trial is in its state and what it waits for, in a sentence or two for a person.
+std::string explain(const State& state, TrialId trial, Now now);
+
+}  // namespace tailor::core
