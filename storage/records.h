@@ -177,6 +177,10 @@ struct CountersRow {
 using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, WorkerRow, MetricPoint,
                               CheckpointRow, ProfileRow, EventRow, LogRow, CountersRow>;
 
+/// What every store demands of a row before it looks at the others: valid ids, names where they are keys,
+/// numbers that fit. Errors: kInvalidArgument.
+Status check_row(const Mutation& row);
+
 /// What a restart loads: everything that `core` keeps in memory.
 struct Snapshot {
   CountersRow counters;

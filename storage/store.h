@@ -5,6 +5,10 @@
 // durable (acknowledged means committed); when it fails nothing of it is there.
 // Reading: every read sees some committed state, never a part of a batch. Readers use their own
 // connections and never delay the writer.
+// Rules that hold for every batch, whatever the order inside it: a candidate needs its sweep, a trial its
+// candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs their attempt; names
+// of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
+// Lists of something unknown are empty; only reads of one row say kNotFound.
 // Threads: `commit`, `load` from one thread (the storage thread); all other calls from any thread.
 #pragma once
 
@@ -36,7 +40,9 @@ struct TrialPage {
   std::uint64_t total = 0;  ///< rows that match without limit
 };
 
-/// One metric of one trial, steps ascending; where attempts overlap after a resume the later attempt wins.
+/// One metric of one trial, steps ascending. Where attempts overlap after a resume the later attempt wins:
+/// points of an earlier attempt at or after the first step of a later one belong to a history that was
+/// given up, and are left out.
 struct Series {
   std::string name;
   std::vector<std::int64_t> steps;
@@ -65,28 +71,34 @@ class Store {
   virtual Result<Snapshot> load() = 0;
 
   /// One transaction, durable when ok. Errors: kResourceExhausted (disk full: nothing was written, try
-  /// again later), kDataLoss (corrupt file), kUnavailable.
+  /// again later), kDataLoss (corrupt file), kUnavailable; kInvalidArgument (`check_row`), kAlreadyExists (a
+  /// unique name is taken), kFailedPrecondition (a row that others need is missing): bugs of the caller.
   virtual Status commit(std::span<const Mutation> batch) = 0;
 
   virtual Result<std::vector<SweepRow>> sweeps() const = 0;
   virtual Result<SweepRow> sweep(SweepId id) const = 0;                     ///< kNotFound
   virtual Result<SweepRow> sweep_by_name(std::string_view name) const = 0;  ///< kNotFound
   virtual Result<std::vector<CandidateRow>> candidates(SweepId sweep) const = 0;
+  /// Ties by ascending id. By objective, NaN and then missing come last in both directions.
+  /// Errors: kInvalidArgument (unknown order, limit over 10,000).
   virtual Result<TrialPage> trials(const TrialQuery& query) const = 0;
   virtual Result<TrialRow> trial(TrialId id) const = 0;                     ///< kNotFound
   virtual Result<std::vector<AttemptRow>> attempts(TrialId trial) const = 0;
   virtual Result<std::vector<WorkerRow>> workers() const = 0;
   virtual Result<std::vector<std::string>> metric_names(TrialId trial) const = 0;
-  /// `points_max` > 0 thins to about so many points, keeping first, last, minimum and maximum of each bin.
+  /// `points_max` > 0 thins to about so many points, keeping first, last, minimum, maximum and the first
+  /// NaN or infinity of each bin.
   virtual Result<Series> series(TrialId trial, std::string_view metric,
                                 std::size_t points_max = 0) const = 0;
   virtual Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const = 0;
+  /// The work profile of the last attempt that measured one, at its last step; by layer, sub-block,
+  /// geometry, statistic.
   virtual Result<std::vector<ProfileRow>> profile(TrialId trial) const = 0;
   /// Events with id > `after`, ascending, at most `limit`; optionally of one sweep or trial.
   virtual Result<std::vector<EventRow>> events(std::uint64_t after, std::size_t limit,
                                                std::optional<SweepId> sweep = {},
                                                std::optional<TrialId> trial = {}) const = 0;
-  /// Log bytes of one attempt from `offset`, at most `bytes_max`.
+  /// Log bytes of one attempt from `offset`, at most `bytes_max`; ends early at a gap.
   virtual Result<std::string> log(AttemptId attempt, std::uint64_t offset,
                                   std::size_t bytes_max) const = 0;
 

@@ -1,0 +1,137 @@
+// Names of states, and what every row must satisfy before any store takes it.
+#include "storage/records.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace tailor::storage {
+namespace {
+
+template <typename E, std::size_t N>
+using Names = std::array<std::pair<E, std::string_view>, N>;
+
+constexpr Names<SweepState, 4> kSweepStates{{{SweepState::kRunning, "running"},
+                                             {SweepState::kPaused, "paused"},
+                                             {SweepState::kCompleted, "completed"},
+                                             {SweepState::kCancelled, "cancelled"}}};
+constexpr Names<TrialState, 6> kTrialStates{{{TrialState::kQueued, "queued"},
+                                             {TrialState::kRunning, "running"},
+                                             {TrialState::kCompleted, "completed"},
+                                             {TrialState::kStopped, "stopped"},
+                                             {TrialState::kFailed, "failed"},
+                                             {TrialState::kCancelled, "cancelled"}}};
+constexpr Names<AttemptState, 3> kAttemptStates{{{AttemptState::kAssigned, "assigned"},
+                                                 {AttemptState::kRunning, "running"},
+                                                 {AttemptState::kEnded, "ended"}}};
+
+template <typename E, std::size_t N>
+std::string_view name_of(const Names<E, N>& names, E value) {
+  for (const auto& [known, name] : names) {
+    if (known == value) return name;
+  }
+  return "unknown";
+}
+
+template <typename E, std::size_t N>
+Result<E> parse(const Names<E, N>& names, std::string_view text, std::string_view what) {
+  std::string allowed;
+  for (const auto& [value, name] : names) {
+    if (name == text) return value;
+    allowed += allowed.empty() ? "" : ", ";
+    allowed += name;
+  }
+  return error(Code::kInvalidArgument,
+               fmt::format("`{}` is no {} state; allowed: {}", text, what, allowed));
+}
+
+// Every integer of a row is stored as a signed 64-bit number; seeds alone use all 64 bits.
+constexpr std::uint64_t kIdMax =
+    static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+
+Status bad(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
+
+template <typename Tag>
+Status check_id(Id<Tag> id, std::string_view what) {
+  if (!id.valid() || id.value > kIdMax) {
+    return bad(fmt::format("{} row without a usable id ({})", what, id.value));
+  }
+  return {};
+}
+
+Status check_attempt(AttemptId id, std::string_view what) {
+  TAILOR_RETURN_IF_ERROR(check_id(id.trial, what));
+  if (id.number == 0) {
+    return bad(fmt::format("{} row of {}: attempts count from 1", what, id.trial.to_string()));
+  }
+  return {};
+}
+
+struct RowChecker {
+  Status operator()(const SweepRow& row) const {
+    TAILOR_RETURN_IF_ERROR(check_id(row.id, "sweep"));
+    if (row.name.empty()) return bad("sweep row without a name");
+    return {};
+  }
+  Status operator()(const CandidateRow& row) const { return check_id(row.sweep, "candidate"); }
+  Status operator()(const TrialRow& row) const {
+    TAILOR_RETURN_IF_ERROR(check_id(row.id, "trial"));
+    return check_id(row.sweep, "trial");
+  }
+  Status operator()(const AttemptRow& row) const {
+    TAILOR_RETURN_IF_ERROR(check_attempt(row.id, "attempt"));
+    if (row.token > kIdMax) return bad("attempt row with an impossible token");
+    return check_id(row.worker, "attempt");
+  }
+  Status operator()(const WorkerRow& row) const {
+    TAILOR_RETURN_IF_ERROR(check_id(row.id, "worker"));
+    if (row.name.empty()) return bad("worker row without a name");
+    return {};
+  }
+  Status operator()(const MetricPoint& row) const {
+    TAILOR_RETURN_IF_ERROR(check_attempt({row.trial, row.attempt}, "metric"));
+    if (row.name.empty()) return bad("metric point without a name");
+    return {};
+  }
+  Status operator()(const CheckpointRow& row) const {
+    return check_attempt(row.attempt, "checkpoint");
+  }
+  Status operator()(const ProfileRow& row) const { return check_attempt(row.attempt, "profile"); }
+  Status operator()(const EventRow& row) const {
+    if (row.kind.empty()) return bad("event row without a kind");
+    return {};
+  }
+  Status operator()(const LogRow& row) const {
+    if (row.offset > kIdMax - row.bytes.size()) return bad("log row with an impossible offset");
+    return check_attempt(row.attempt, "log");
+  }
+  Status operator()(const CountersRow& row) const {
+    for (const std::uint64_t next :
+         {row.next_sweep, row.next_trial, row.next_worker, row.next_token}) {
+      if (next == 0 || next > kIdMax) return bad("counters out of range");
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+std::string_view sweep_state_name(SweepState state) { return name_of(kSweepStates, state); }
+std::string_view trial_state_name(TrialState state) { return name_of(kTrialStates, state); }
+std::string_view attempt_state_name(AttemptState state) { return name_of(kAttemptStates, state); }
+
+Result<SweepState> parse_sweep_state(std::string_view name) {
+  return parse(kSweepStates, name, "sweep");
+}
+Result<TrialState> parse_trial_state(std::string_view name) {
+  return parse(kTrialStates, name, "trial");
+}
+Result<AttemptState> parse_attempt_state(std::string_view name) {
+  return parse(kAttemptStates, name, "attempt");
+}
+
+Status check_row(const Mutation& row) { return std::visit(RowChecker{}, row); }
+
+}  // namespace tailor::storage
