@@ -1,0 +1,106 @@
+// Everything that can happen to a worker, as values: the input of step().
+//
+// Events about a stream carry the number of the session that OpenSession asked for, so that news
+// from a stream that was given up is recognised. ReportsRead and LogRead answer ReadReports and
+// ReadLog, one answer a request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "protocol/messages.h"
+
+namespace tailor::agent {
+
+/// An attempt of this worker that was found in the trials folder at start.
+struct RestoredAttempt {
+  protocol::AttemptRef ref;
+  std::vector<std::uint32_t> slots;
+  bool running = false;  ///< its process (same pid, same start time) lives and is adopted
+  std::uint64_t acked_sequence = 0;  ///< as last persisted; the coordinator's verdict corrects it
+  std::optional<protocol::Report> end;  ///< DIR/end.json: the end that this worker wrote for it
+};
+
+/// The first event, once.
+struct Start {
+  WallMs wall_ms = 0;
+  std::vector<RestoredAttempt> restored;
+};
+
+/// The stream can be written to.
+struct SessionOpened {
+  std::uint64_t session = 0;
+};
+
+/// The stream is gone, or could not be opened.
+struct SessionClosed {
+  std::uint64_t session = 0;
+  Status reason;
+};
+
+struct Received {
+  std::uint64_t session = 0;
+  protocol::CoordinatorMessage message;
+};
+
+/// Reports with sequence numbers after `after_sequence`, without gaps, at most as many as asked
+/// for.
+struct ReportsRead {
+  protocol::AttemptRef ref;
+  std::uint64_t after_sequence = 0;  ///< of the request
+  std::vector<protocol::Report> reports;
+  bool at_end = false;             ///< every complete line of the file was seen
+  std::uint64_t end_sequence = 0;  ///< sequence of the EndReport in the file; 0 = none seen so far
+  std::string damage;              ///< not empty: the file cannot be read further, and why
+};
+
+/// Bytes of DIR/log from `offset`.
+struct LogRead {
+  protocol::AttemptRef ref;
+  std::uint64_t offset = 0;
+  std::string bytes;
+  bool at_end = false;
+};
+
+/// The trainer of StartTrainer runs.
+struct TrainerStarted {
+  protocol::AttemptRef ref;
+};
+
+/// How a process ended. Both unset: it was adopted and its status is not known.
+struct ExitStatus {
+  std::optional<int> code;
+  std::optional<int> signal;
+};
+
+/// The trainer and its whole process group are gone; its slots are free.
+struct TrainerExited {
+  protocol::AttemptRef ref;
+  ExitStatus status;
+};
+
+/// StartTrainer could not be done: the folder or the process could not be made.
+struct SpawnFailed {
+  protocol::AttemptRef ref;
+  std::string message;
+};
+
+/// Time passes. Sent regularly (every 100 ms or so): deadlines and reading happen on ticks.
+struct Tick {
+  WallMs wall_ms = 0;
+};
+
+/// SIGTERM. The second one ends the trainers.
+struct DrainRequested {
+  std::string reason;
+};
+
+using AgentEvent = std::variant<Start, SessionOpened, SessionClosed, Received, ReportsRead, LogRead,
+                                TrainerStarted, TrainerExited, SpawnFailed, Tick, DrainRequested>;
+
+}  // namespace tailor::agent
