@@ -1,0 +1,464 @@
+// Distance matrices: rows are copied once into a padded, scaled (and for angles normalised) buffer,
+// then tiles of squared differences are computed by a kernel of 8 lanes that the compiler turns
+// into SSE2, AVX2 or AVX-512 code. The lanes and their final sum are fixed, so all three give the
+// same bits.
+#include "geometry/distance.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "geometry/parallel.h"
+
+namespace tailor::geometry {
+namespace {
+
+constexpr std::size_t kLanes = 8;
+constexpr std::size_t kTile = 32;  // rows a side: 2 x 32 rows of 1024 doubles are half a MiB
+typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
+
+// Rows ready for the kernel: stride padded with zeros to whole lanes.
+struct PreparedRows {
+  std::vector<double> values;
+  std::size_t count = 0;
+  std::size_t stride = 0;
+  int exponent = 0;  // values were multiplied by 2^-exponent
+
+  const double* row(std::size_t i) const { return values.data() + i * stride; }
+};
+
+// Squares of numbers beyond these leave the range of float64; then the cloud is scaled by a power
+// of two, which is exact.
+constexpr double kSafeLargest = 1e140;
+constexpr double kSafeSmallest = 1e-140;
+
+int common_exponent(CloudView a, CloudView b) {
+  double largest = 0;
+  for (const double x : a.values()) largest = std::max(largest, std::abs(x));
+  for (const double x : b.values()) largest = std::max(largest, std::abs(x));
+  if (largest == 0 || (largest < kSafeLargest && largest > kSafeSmallest)) return 0;
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  return exponent;
+}
+
+PreparedRows prepare_raw(CloudView cloud, int exponent) {
+  PreparedRows rows;
+  rows.count = cloud.count();
+  rows.stride = (cloud.dimension() + kLanes - 1) / kLanes * kLanes;
+  rows.exponent = exponent;
+  rows.values.assign(rows.count * rows.stride, 0.0);
+  for (std::size_t i = 0; i < rows.count; ++i) {
+    const auto source = cloud.row(i);
+    double* target = rows.values.data() + i * rows.stride;
+    if (exponent == 0) {
+      std::copy(source.begin(), source.end(), target);
+    } else {
+      for (std::size_t k = 0; k < source.size(); ++k) target[k] = std::ldexp(source[k], -exponent);
+    }
+  }
+  return rows;
+}
+
+Result<PreparedRows> prepare_directions(CloudView cloud) {
+  PreparedRows rows = prepare_raw(cloud, 0);
+  for (std::size_t i = 0; i < rows.count; ++i) {
+    const double length = norm(cloud.row(i));
+    if (length < kZeroNorm) {
+      return error(Code::kInvalidArgument,
+                   fmt::format("point {} is a zero vector (norm {:.3g} < {:.0e}) and has no "
+                               "direction; drop it first",
+                               i, length, kZeroNorm));
+    }
+    // Two steps keep vectors whose norm is near the end of the range exact.
+    int exponent = 0;
+    std::frexp(length, &exponent);
+    const double mantissa = std::ldexp(length, -exponent);
+    double* row = rows.values.data() + i * rows.stride;
+    for (std::size_t k = 0; k < cloud.dimension(); ++k) {
+      row[k] = std::ldexp(row[k], -exponent) / mantissa;
+    }
+  }
+  return rows;
+}
+
+// Sum of the lanes in a fixed tree order.
+inline __attribute__((always_inline)) double sum_lanes(const Lanes& v) {
+  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+inline __attribute__((always_inline)) void load(Lanes& v, const double* p) {
+  std::memcpy(&v, p, sizeof(v));
+}
+
+// out[r] = |x - y_r|^2 for the four rows y_r.
+inline __attribute__((always_inline)) void four_squared(const double* x, const double* y0,
+                                                        const double* y1, const double* y2,
+                                                        const double* y3, std::size_t stride,
+                                                        double* out) {
+  Lanes s0{}, s1{}, s2{}, s3{}, vx, v;
+  for (std::size_t k = 0; k < stride; k += kLanes) {
+    load(vx, x + k);
+    load(v, y0 + k);
+    v = vx - v;
+    s0 += v * v;
+    load(v, y1 + k);
+    v = vx - v;
+    s1 += v * v;
+    load(v, y2 + k);
+    v = vx - v;
+    s2 += v * v;
+    load(v, y3 + k);
+    v = vx - v;
+    s3 += v * v;
+  }
+  out[0] = sum_lanes(s0);
+  out[1] = sum_lanes(s1);
+  out[2] = sum_lanes(s2);
+  out[3] = sum_lanes(s3);
+}
+
+// |x - y|^2 and |x + y|^2 with the same lanes as four_squared.
+double squared_difference(const double* x, const double* y, std::size_t stride) {
+  Lanes s{}, vx, v;
+  for (std::size_t k = 0; k < stride; k += kLanes) {
+    load(vx, x + k);
+    load(v, y + k);
+    v = vx - v;
+    s += v * v;
+  }
+  return sum_lanes(s);
+}
+
+double squared_sum(const double* x, const double* y, std::size_t stride) {
+  Lanes s{}, vx, v;
+  for (std::size_t k = 0; k < stride; k += kLanes) {
+    load(vx, x + k);
+    load(v, y + k);
+    v = vx + v;
+    s += v * v;
+  }
+  return sum_lanes(s);
+}
+
+// out[(i - i0) * kTile + (j - j0)] = |x_i - x_j|^2 for the tile.
+inline __attribute__((always_inline)) void tile_squared_body(const PreparedRows& rows,
+                                                             std::size_t i0, std::size_t i1,
+                                                             std::size_t j0, std::size_t j1,
+                                                             double* out) {
+  for (std::size_t i = i0; i < i1; ++i) {
+    for (std::size_t j = j0; j < j1; j += 4) {
+      const std::size_t last = j1 - 1;
+      double four[4];
+      four_squared(rows.row(i), rows.row(j), rows.row(std::min(j + 1, last)),
+                   rows.row(std::min(j + 2, last)), rows.row(std::min(j + 3, last)), rows.stride,
+                   four);
+      const std::size_t width = std::min<std::size_t>(4, j1 - j);
+      std::copy(four, four + width, out + (i - i0) * kTile + (j - j0));
+    }
+  }
+}
+
+using TileKernel = void (*)(const PreparedRows&, std::size_t, std::size_t, std::size_t, std::size_t,
+                            double*);
+
+void tile_squared_plain(const PreparedRows& rows, std::size_t i0, std::size_t i1, std::size_t j0,
+                        std::size_t j1, double* out) {
+  tile_squared_body(rows, i0, i1, j0, j1, out);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void tile_squared_avx2(const PreparedRows& rows, std::size_t i0,
+                                                       std::size_t i1, std::size_t j0,
+                                                       std::size_t j1, double* out) {
+  tile_squared_body(rows, i0, i1, j0, j1, out);
+}
+
+__attribute__((target("avx512f"))) void tile_squared_avx512(const PreparedRows& rows,
+                                                            std::size_t i0, std::size_t i1,
+                                                            std::size_t j0, std::size_t j1,
+                                                            double* out) {
+  tile_squared_body(rows, i0, i1, j0, j1, out);
+}
+#endif
+
+TileKernel choose_kernel() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return tile_squared_avx512;
+  if (__builtin_cpu_supports("avx2")) return tile_squared_avx2;
+#endif
+  return tile_squared_plain;
+}
+
+// Turns |a - b|^2 of two prepared rows into the distance of one geometry.
+class Measure {
+ public:
+  explicit Measure(const DistanceOptions& options)
+      : geometry_(options.geometry), half_kappa_(options.rho / (1 - options.rho * options.rho)) {}
+
+  double operator()(double squared, const double* a, const double* b,
+                    const PreparedRows& rows) const {
+    switch (geometry_) {
+      case Geometry::kRaw: {
+        const double distance = std::sqrt(squared);
+        return rows.exponent == 0 ? distance : std::ldexp(distance, rows.exponent);
+      }
+      case Geometry::kSpherical: {
+        const double plus = squared <= 3 ? 4 - squared : squared_sum(a, b, rows.stride);
+        return 2 * std::atan2(std::sqrt(squared), std::sqrt(plus));
+      }
+      case Geometry::kHyperbolic:
+        return 2 * std::asinh(half_kappa_ * std::sqrt(squared));
+    }
+    return 0;
+  }
+
+ private:
+  Geometry geometry_;
+  double half_kappa_;  // kappa / 2
+};
+
+Status check_entry(double value, std::size_t i, std::size_t j) {
+  if (!std::isfinite(value) || value < 0) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("distance matrix: entry ({}, {}) is {}; distances are finite and not "
+                              "negative",
+                              i, j, value));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+std::string_view geometry_name(Geometry geometry) {
+  switch (geometry) {
+    case Geometry::kRaw:
+      return "raw";
+    case Geometry::kSpherical:
+      return "spherical";
+    case Geometry::kHyperbolic:
+      return "hyperbolic";
+  }
+  return "?";
+}
+
+Result<Geometry> parse_geometry(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Geometry geometry : kGeometries) {
+    if (geometry_name(geometry) == name) return geometry;
+    names.push_back(geometry_name(geometry));
+  }
+  const std::string near = nearest_name(name, names);
+  return error(Code::kInvalidArgument,
+               fmt::format("unknown geometry \"{}\"{}; known: raw, spherical, hyperbolic", name,
+                           near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near)));
+}
+
+Status DistanceOptions::validate() const {
+  if (!(rho > 0 && rho < 1)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("rho must lie strictly between 0 and 1, got {}", rho));
+  }
+  if (threads < 1) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("threads must be at least 1, got {}", threads));
+  }
+  return Status::ok();
+}
+
+double hyperbolic_from_angle(double theta, double rho) {
+  return 2 * std::asinh(2 * rho / (1 - rho * rho) * std::sin(theta / 2));
+}
+
+DistanceMatrix::DistanceMatrix(std::size_t count) : values_(count * count, 0.0), count_(count) {}
+
+Result<DistanceMatrix> DistanceMatrix::from_square(std::span<const double> values,
+                                                   std::size_t count) {
+  if (count != 0 && (values.size() / count != count || values.size() % count != 0)) {
+    return error(Code::kInvalidArgument, fmt::format("distance matrix: {} values are not {} x {}",
+                                                     values.size(), count, count));
+  }
+  if (count == 0 && !values.empty()) {
+    return error(Code::kInvalidArgument, "distance matrix: values given for no points");
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      const double lower = values[i * count + j];
+      const double upper = values[j * count + i];
+      TAILOR_RETURN_IF_ERROR(check_entry(lower, i, j));
+      TAILOR_RETURN_IF_ERROR(check_entry(upper, j, i));
+      if (lower != upper) {
+        return error(
+            Code::kInvalidArgument,
+            fmt::format("distance matrix: not symmetric, entry ({}, {}) is {} but ({}, {}) "
+                        "is {}",
+                        i, j, lower, j, i, upper));
+      }
+    }
+    if (values[i * count + i] != 0) {
+      return error(Code::kInvalidArgument,
+                   fmt::format("distance matrix: entry ({}, {}) on the diagonal is {}, not 0", i, i,
+                               values[i * count + i]));
+    }
+  }
+  DistanceMatrix matrix;
+  matrix.values_.assign(values.begin(), values.end());
+  matrix.count_ = count;
+  matrix.refresh_extent();
+  return matrix;
+}
+
+Result<DistanceMatrix> DistanceMatrix::from_lower_triangle(std::span<const double> values,
+                                                           std::size_t count) {
+  const std::size_t expected = count < 2 ? 0 : count * (count - 1) / 2;
+  if (values.size() != expected) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("distance matrix: {} values for the lower triangle of {} points, which "
+                    "has {}",
+                    values.size(), count, expected));
+  }
+  DistanceMatrix matrix(count);
+  std::size_t at = 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    for (std::size_t j = 0; j < i; ++j, ++at) {
+      TAILOR_RETURN_IF_ERROR(check_entry(values[at], i, j));
+      matrix.values_[i * count + j] = values[at];
+      matrix.values_[j * count + i] = values[at];
+    }
+  }
+  matrix.refresh_extent();
+  return matrix;
+}
+
+void DistanceMatrix::set_extent(std::span<const double> row_maxima) {
+  enclosing_radius_ = 0;
+  diameter_ = 0;
+  if (row_maxima.empty()) return;
+  enclosing_radius_ = *std::min_element(row_maxima.begin(), row_maxima.end());
+  diameter_ = *std::max_element(row_maxima.begin(), row_maxima.end());
+}
+
+void DistanceMatrix::refresh_extent() {
+  std::vector<double> maxima(count_, 0.0);
+  for (std::size_t i = 0; i < count_; ++i) {
+    const auto entries = row(i);
+    maxima[i] = *std::max_element(entries.begin(), entries.end());
+  }
+  set_extent(maxima);
+}
+
+Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions& options) {
+  TAILOR_RETURN_IF_ERROR(options.validate());
+  TAILOR_RETURN_IF_ERROR(check_finite(cloud, "cloud"));
+  PreparedRows rows;
+  if (options.geometry == Geometry::kRaw) {
+    rows = prepare_raw(cloud, common_exponent(cloud, {}));
+  } else {
+    TAILOR_ASSIGN_OR_RETURN(rows, prepare_directions(cloud));
+  }
+  const std::size_t n = rows.count;
+  DistanceMatrix matrix(n);
+  const std::size_t side = (n + kTile - 1) / kTile;
+  // Slot [tile][i] holds the largest entry of row i within that tile; each has one writer.
+  std::vector<double> tile_maxima(side * n, 0.0);
+  const Measure measure(options);
+  const TileKernel kernel = choose_kernel();
+  double* out = matrix.values_.data();
+
+  parallel_for(options.threads, side * (side + 1) / 2, [&](std::size_t item) {
+    std::size_t ti = 0;
+    while ((ti + 1) * (ti + 2) / 2 <= item) ++ti;
+    const std::size_t tj = item - ti * (ti + 1) / 2;
+    const std::size_t i0 = ti * kTile, i1 = std::min(n, i0 + kTile);
+    const std::size_t j0 = tj * kTile, j1 = std::min(n, j0 + kTile);
+    double squared[kTile * kTile];
+    kernel(rows, i0, i1, j0, j1, squared);
+    for (std::size_t i = i0; i < i1; ++i) {
+      for (std::size_t j = j0; j < std::min(j1, i); ++j) {
+        const double value =
+            measure(squared[(i - i0) * kTile + (j - j0)], rows.row(i), rows.row(j), rows);
+        out[i * n + j] = value;
+        out[j * n + i] = value;
+        tile_maxima[tj * n + i] = std::max(tile_maxima[tj * n + i], value);
+        tile_maxima[ti * n + j] = std::max(tile_maxima[ti * n + j], value);
+      }
+    }
+  });
+
+  std::vector<double> maxima(n, 0.0);
+  for (std::size_t tile = 0; tile < side; ++tile) {
+    for (std::size_t i = 0; i < n; ++i) maxima[i] = std::max(maxima[i], tile_maxima[tile * n + i]);
+  }
+  matrix.set_extent(maxima);
+  if (!std::isfinite(matrix.diameter())) {
+    return error(
+        Code::kInvalidArgument,
+        "cloud: the distance between two points is larger than float64 can hold; scale the "
+        "cloud down");
+  }
+  return matrix;
+}
+
+DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rho) {
+  TAILOR_CHECK(rho > 0 && rho < 1, "rho = {}", rho);
+  const std::size_t n = angles.count();
+  DistanceMatrix matrix(n);
+  const auto out = matrix.mutable_values();
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const double value = hyperbolic_from_angle(angles(i, j), rho);
+      out[i * n + j] = value;
+      out[j * n + i] = value;
+    }
+  }
+  matrix.refresh_extent();
+  return matrix;
+}
+
+Result<std::vector<double>> displacements(CloudView before, CloudView after,
+                                          const DistanceOptions& options) {
+  TAILOR_RETURN_IF_ERROR(options.validate());
+  if (before.count() != after.count() || before.dimension() != after.dimension()) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("displacements need two clouds of one shape; got {} x {} and {} x {}",
+                             before.count(), before.dimension(), after.count(), after.dimension()));
+  }
+  TAILOR_RETURN_IF_ERROR(check_finite(before, "cloud before"));
+  TAILOR_RETURN_IF_ERROR(check_finite(after, "cloud after"));
+  PreparedRows a, b;
+  if (options.geometry == Geometry::kRaw) {
+    const int exponent = common_exponent(before, after);
+    a = prepare_raw(before, exponent);
+    b = prepare_raw(after, exponent);
+  } else {
+    auto rows_before = prepare_directions(before);
+    if (!rows_before) return error(rows_before.error().with_context("cloud before"));
+    auto rows_after = prepare_directions(after);
+    if (!rows_after) return error(rows_after.error().with_context("cloud after"));
+    a = std::move(*rows_before);
+    b = std::move(*rows_after);
+  }
+  const Measure measure(options);
+  std::vector<double> result(a.count);
+  parallel_for(options.threads, a.count, [&](std::size_t i) {
+    const double squared = squared_difference(a.row(i), b.row(i), a.stride);
+    result[i] = measure(squared, a.row(i), b.row(i), a);
+  });
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (!std::isfinite(result[i])) {
+      return error(
+          Code::kInvalidArgument,
+          fmt::format("displacement of point {} is larger than float64 can hold; scale the "
+                      "clouds down",
+                      i));
+    }
+  }
+  return result;
+}
+
+}  // namespace tailor::geometry

@@ -1,0 +1,114 @@
+// Distances between token representations in three geometries.
+//
+//   raw         D_E(u, v) = |u - v|
+//   spherical   theta(u, v) = angle between u and v, in [0, pi]
+//                           = 2 atan2(|u^ - v^|, |u^ + v^|),  u^ = u / |u|
+//   hyperbolic  d_H(u, v) = distance in the Poincare ball, curvature -1, between rho u^ and rho v^
+//                           = 2 arsinh(kappa |u^ - v^| / 2),  kappa = 2 rho / (1 - rho^2)
+//                           = f(theta), f(t) = 2 arsinh(kappa sin(t / 2)); 0 < rho < 1
+//
+// arccos of the dot product is avoided: it loses half the digits for small angles, and deep layers
+// move tokens by small angles. f is increasing and concave, so the hyperbolic Vietoris-Rips
+// filtration is the spherical one with its values mapped by f. rho = tanh 1 is the exponential map
+// of a unit vector at the origin: kappa = sinh 2, largest distance 4.
+//
+// Cost: n^2 d / 2 differences, squares and sums in float64, 8 lanes wide, in tiles that stay in
+// cache, tiles spread over threads. Every entry is summed in an order that depends on d only: the
+// same bits whatever the threads or the instruction set. Memory: n^2 doubles plus one padded copy
+// of the cloud. |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that cancels (beyond 120
+// degrees).
+//
+// Source of the definitions: arXiv 2608.02064 as read in ARCHITECTURE.md; Ratcliffe, Foundations of
+// Hyperbolic Manifolds, 4.5.
+//
+// Threads: pure functions; `threads` is an argument.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "geometry/cloud.h"
+
+namespace tailor::geometry {
+
+enum class Geometry { kRaw, kSpherical, kHyperbolic };
+
+/// In the order in which profiles list them.
+inline constexpr Geometry kGeometries[] = {Geometry::kRaw, Geometry::kSpherical,
+                                           Geometry::kHyperbolic};
+
+/// "raw", "spherical", "hyperbolic".
+std::string_view geometry_name(Geometry geometry);
+/// Errors: kInvalidArgument with the nearest name.
+Result<Geometry> parse_geometry(std::string_view name);
+
+/// tanh 1.
+inline constexpr double kDefaultRho = 0.76159415595576488812;
+
+struct DistanceOptions {
+  Geometry geometry = Geometry::kRaw;
+  double rho = kDefaultRho;  ///< radius of the ball's sphere, in (0, 1); used by kHyperbolic only
+  int threads = 1;           ///< at least 1
+
+  Status validate() const;
+};
+
+/// f(theta) above. REQUIRES: 0 < rho < 1, theta in [0, pi].
+double hyperbolic_from_angle(double theta, double rho);
+
+/// A symmetric n x n matrix with zero diagonal, stored whole (rows are contiguous).
+class DistanceMatrix {
+ public:
+  DistanceMatrix() = default;
+  /// All zero.
+  explicit DistanceMatrix(std::size_t count);
+
+  /// Takes a matrix from outside. Errors: kInvalidArgument naming the entry when it is not square,
+  /// not finite, negative, not symmetric or not zero on the diagonal.
+  static Result<DistanceMatrix> from_square(std::span<const double> values, std::size_t count);
+  /// Takes the strict lower triangle by rows: (1,0), (2,0), (2,1), ... Errors as above, and a
+  /// length that is not count * (count - 1) / 2.
+  static Result<DistanceMatrix> from_lower_triangle(std::span<const double> values,
+                                                    std::size_t count);
+
+  std::size_t count() const { return count_; }
+  double operator()(std::size_t i, std::size_t j) const { return values_[i * count_ + j]; }
+  std::span<const double> row(std::size_t i) const {
+    return std::span<const double>(values_).subspan(i * count_, count_);
+  }
+  std::span<const double> values() const { return values_; }
+  std::span<double> mutable_values() { return values_; }
+
+  /// min_i max_j D_ij: beyond it the Vietoris-Rips complex is a cone. 0 for fewer than two points.
+  double enclosing_radius() const { return enclosing_radius_; }
+  /// Largest entry.
+  double diameter() const { return diameter_; }
+  /// Recomputes radius and diameter after a change through mutable_values().
+  void refresh_extent();
+
+ private:
+  friend Result<DistanceMatrix> pairwise_distances(CloudView, const DistanceOptions&);
+  void set_extent(std::span<const double> row_maxima);
+
+  std::vector<double> values_;
+  std::size_t count_ = 0;
+  double enclosing_radius_ = 0;
+  double diameter_ = 0;
+};
+
+/// All distances within a cloud. Zero vectors are the caller's to drop (clean_cloud, clean_pair).
+/// Errors: kInvalidArgument on a bad option, NaN or infinity, a result that overflows, or, for the
+/// spherical and hyperbolic geometries, a vector of norm < kZeroNorm (named).
+Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions& options);
+
+/// The hyperbolic matrix of the cloud whose angles are given. REQUIRES: 0 < rho < 1.
+DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rho);
+
+/// d(before_i, after_i) for every token. Errors as pairwise_distances, and different shapes.
+Result<std::vector<double>> displacements(CloudView before, CloudView after,
+                                          const DistanceOptions& options);
+
+}  // namespace tailor::geometry

@@ -1,0 +1,47 @@
+// The shared workspace of the statistics.
+#include "geometry/statistics/statistic.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tailor::geometry {
+
+Status StatisticOptions::validate() const {
+  return DistanceOptions{.geometry = Geometry::kHyperbolic, .rho = rho, .threads = threads}
+      .validate();
+}
+
+Result<PairWorkspace> PairWorkspace::create(CloudView before, CloudView after,
+                                            const StatisticOptions& options) {
+  TAILOR_RETURN_IF_ERROR(options.validate());
+  PairWorkspace workspace;
+  TAILOR_ASSIGN_OR_RETURN(workspace.pair_, clean_pair(before, after));
+  workspace.options_ = options;
+  return workspace;
+}
+
+Result<const DistanceMatrix*> PairWorkspace::distances(Geometry geometry, CloudView cloud,
+                                                       Matrices& cache) {
+  auto& slot = cache[static_cast<std::size_t>(geometry)];
+  if (!slot) {
+    if (geometry == Geometry::kHyperbolic) {
+      TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* angles,
+                              distances(Geometry::kSpherical, cloud, cache));
+      slot = hyperbolic_from_spherical(*angles, options_.rho);
+    } else {
+      TAILOR_ASSIGN_OR_RETURN(slot, pairwise_distances(cloud, distance_options(geometry)));
+    }
+  }
+  return &*slot;
+}
+
+Result<const DistanceMatrix*> PairWorkspace::distances_before(Geometry geometry) {
+  return distances(geometry, before(), before_);
+}
+
+Result<const DistanceMatrix*> PairWorkspace::distances_after(Geometry geometry) {
+  return distances(geometry, after(), after_);
+}
+
+}  // namespace tailor::geometry

@@ -1,0 +1,79 @@
+// What a statistic of geometric work is: a number that says how far a layer moved a token cloud, in
+// one of three geometries. A statistic is one file with its formula and cost, one evaluate
+// function, and one line in table.cc; the profile, the command line and the shared test suite then
+// know it.
+//
+// Rules that the suite checks for every entry of the table: an empty pair and a pair of equal
+// clouds give 0; the value does not depend on the order of the tokens; multiplying both clouds by s
+// > 0 multiplies the raw value by s and leaves the spherical and hyperbolic ones as they are;
+// values are finite and not negative.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "base/status.h"
+#include "geometry/cloud.h"
+#include "geometry/distance.h"
+
+namespace tailor::geometry {
+
+/// What every statistic may be told. Each reads what it needs.
+struct StatisticOptions {
+  double rho = kDefaultRho;  ///< radius of the hyperbolic geometry, in (0, 1)
+  std::uint64_t seed = 0;    ///< for statistics that draw (random starts)
+  int threads = 1;           ///< threads within one evaluation
+
+  Status validate() const;
+};
+
+/// A cleaned pair of clouds with what several statistics share, made on first use: distance
+/// matrices of both clouds in every geometry. One pair is used by one thread at a time.
+class PairWorkspace {
+ public:
+  /// Checks and cleans (see clean_pair). Errors: as clean_pair and StatisticOptions::validate.
+  static Result<PairWorkspace> create(CloudView before, CloudView after,
+                                      const StatisticOptions& options);
+
+  CloudView before() const { return pair_.before.view(); }
+  CloudView after() const { return pair_.after.view(); }
+  std::size_t count() const { return pair_.before.count; }
+  std::size_t dropped() const { return pair_.dropped; }
+  const StatisticOptions& options() const { return options_; }
+  DistanceOptions distance_options(Geometry geometry) const {
+    return {.geometry = geometry, .rho = options_.rho, .threads = options_.threads};
+  }
+
+  /// Distances within the cloud before / after the layer. The reference lives as long as the
+  /// workspace.
+  Result<const DistanceMatrix*> distances_before(Geometry geometry);
+  Result<const DistanceMatrix*> distances_after(Geometry geometry);
+
+ private:
+  using Matrices = std::optional<DistanceMatrix>[3];
+  Result<const DistanceMatrix*> distances(Geometry geometry, CloudView cloud, Matrices& cache);
+
+  CloudPair pair_;
+  StatisticOptions options_;
+  Matrices before_;
+  Matrices after_;
+};
+
+/// How many tokens a statistic can afford: those linear in n use the larger sample of a profile.
+enum class SampleSize { kLinear, kPairwise };
+
+/// One row of the table.
+struct Statistic {
+  std::string_view name;     ///< as in files, tables and schedules
+  std::string_view summary;  ///< one line for people
+  SampleSize sample = SampleSize::kPairwise;
+  /// Rough floating-point operations for n tokens of dimension d, to say beforehand how long it
+  /// takes.
+  double (*cost)(std::size_t n, std::size_t d) = nullptr;
+  /// The value. Errors: kInvalidArgument when a cloud leaves the range of float64.
+  Result<double> (*evaluate)(PairWorkspace& pair, Geometry geometry) = nullptr;
+};
+
+}  // namespace tailor::geometry

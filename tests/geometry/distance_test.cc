@@ -1,0 +1,246 @@
+// Distances: closed forms of each geometry, the table of hyperbolic distances in 40-digit
+// arithmetic, and the properties every matrix must have.
+#include "geometry/distance.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "tests/geometry/support.h"
+
+namespace tailor::geometry {
+namespace {
+
+using testing::distances_of;
+using ::testing::HasSubstr;
+using testing::make_cloud;
+using testing::normal_cloud;
+
+constexpr double kPi = std::numbers::pi;
+
+TEST(Distance, HyperbolicDistancesMatchTheTableOfRhoAndAngle) {
+  struct Row {
+    double rho, kappa, sixth, third, half, whole;
+  };
+  const Row rows[] = {
+      {.5, 1.3333333333, .6771712434, 1.2502902345, 1.6806997724, 2.1972245773},
+      {kDefaultRho, 3.6268604078, 1.6747149014, 2.7138889801, 3.3419024482, 4},
+      {.9, 9.4736842105, 3.2584879650, 4.5189562233, 5.2012329277, 5.8888779583},
+      {.99, 99.4974874372, 7.8840604297, 9.2004667786, 9.8935129695, 10.5866096494},
+  };
+  for (const Row& row : rows) {
+    EXPECT_NEAR(2 * row.rho / (1 - row.rho * row.rho), row.kappa, 1e-10);
+    EXPECT_NEAR(hyperbolic_from_angle(kPi / 6, row.rho), row.sixth, 1e-10);
+    EXPECT_NEAR(hyperbolic_from_angle(kPi / 3, row.rho), row.third, 1e-10);
+    EXPECT_NEAR(hyperbolic_from_angle(kPi / 2, row.rho), row.half, 1e-10);
+    EXPECT_NEAR(hyperbolic_from_angle(kPi, row.rho), row.whole, 1e-10);
+    // The same through points at these angles, of various lengths.
+    const Cloud cloud = make_cloud(2, {2, 0, std::cos(kPi / 6), std::sin(kPi / 6),
+                                       7 * std::cos(kPi / 3), 7 * std::sin(kPi / 3), 0, 3, -5, 0});
+    const DistanceMatrix matrix = distances_of(cloud, Geometry::kHyperbolic, row.rho);
+    EXPECT_NEAR(matrix(0, 1), row.sixth, 1e-10);
+    EXPECT_NEAR(matrix(0, 2), row.third, 1e-10);
+    EXPECT_NEAR(matrix(0, 3), row.half, 1e-10);
+    EXPECT_NEAR(matrix(0, 4), row.whole, 1e-10);
+  }
+}
+
+TEST(Distance, HyperbolicAgreesWithTheDefinitionInTheBall) {
+  const Cloud cloud = normal_cloud(40, 7, 5);
+  const double rho = 0.9;
+  const DistanceMatrix matrix = distances_of(cloud, Geometry::kHyperbolic, rho);
+  for (std::size_t i = 0; i < cloud.count; ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto u = cloud.view().row(i), v = cloud.view().row(j);
+      const double nu = norm(u), nv = norm(v);
+      double squared = 0;
+      for (std::size_t k = 0; k < u.size(); ++k) {
+        const double difference = rho * u[k] / nu - rho * v[k] / nv;
+        squared += difference * difference;
+      }
+      const double edge = (1 - rho * rho) * (1 - rho * rho);
+      EXPECT_NEAR(matrix(i, j), std::acosh(1 + 2 * squared / edge), 1e-9);
+    }
+  }
+}
+
+TEST(Distance, SmallAnglesKeepTheirDigits) {
+  for (const double angle : {1e-3, 1e-6, 1e-9, 1e-12}) {
+    const Cloud cloud = make_cloud(2, {1, 0, std::cos(angle), std::sin(angle)});
+    EXPECT_NEAR(distances_of(cloud, Geometry::kSpherical)(0, 1) / angle, 1, 1e-9) << angle;
+  }
+}
+
+TEST(Distance, AnglesNearPiKeepTheirDigits) {
+  for (const double angle : {0.0, 1e-3, 1e-6, 1e-9}) {
+    const Cloud cloud = make_cloud(2, {1, 0, -std::cos(angle), std::sin(angle)});
+    EXPECT_NEAR(distances_of(cloud, Geometry::kSpherical)(0, 1), kPi - angle, 1e-15) << angle;
+  }
+}
+
+TEST(Distance, DuplicatesAreAtDistanceZeroInEveryGeometry) {
+  Cloud cloud = normal_cloud(5, 9, 3);
+  for (std::size_t k = 0; k < 9; ++k) cloud.values[4 * 9 + k] = cloud.values[k];
+  for (const Geometry geometry : kGeometries) {
+    EXPECT_EQ(distances_of(cloud, geometry)(0, 4), 0.0) << geometry_name(geometry);
+  }
+}
+
+TEST(Distance, MatricesAreSymmetricObeyTheTriangleInequalityAndKnowTheirExtent) {
+  const Cloud cloud = normal_cloud(70, 11, 9);
+  for (const Geometry geometry : kGeometries) {
+    const DistanceMatrix d = distances_of(cloud, geometry);
+    double radius = std::numeric_limits<double>::infinity(), diameter = 0;
+    for (std::size_t i = 0; i < d.count(); ++i) {
+      EXPECT_EQ(d(i, i), 0);
+      double farthest = 0;
+      for (std::size_t j = 0; j < d.count(); ++j) {
+        EXPECT_EQ(d(i, j), d(j, i));
+        farthest = std::max(farthest, d(i, j));
+        for (std::size_t k = 0; k < d.count(); k += 7) {
+          EXPECT_LE(d(i, j), d(i, k) + d(k, j) + 1e-12);
+        }
+      }
+      radius = std::min(radius, farthest);
+      diameter = std::max(diameter, farthest);
+    }
+    EXPECT_EQ(d.enclosing_radius(), radius);
+    EXPECT_EQ(d.diameter(), diameter);
+  }
+}
+
+TEST(Distance, TheNumberOfThreadsDoesNotChangeABit) {
+  const Cloud cloud = normal_cloud(150, 37, 2);
+  for (const Geometry geometry : kGeometries) {
+    const auto one = pairwise_distances(cloud.view(), {.geometry = geometry, .threads = 1});
+    const auto four = pairwise_distances(cloud.view(), {.geometry = geometry, .threads = 4});
+    ASSERT_TRUE(one && four);
+    for (std::size_t i = 0; i < one->values().size(); ++i) {
+      ASSERT_EQ(one->values()[i], four->values()[i]) << geometry_name(geometry) << " entry " << i;
+    }
+    EXPECT_EQ(one->enclosing_radius(), four->enclosing_radius());
+  }
+}
+
+TEST(Distance, RawScalesWithTheCloudAndAnglesDoNot) {
+  const Cloud cloud = normal_cloud(30, 5, 4);
+  const double factor = 1024;  // a power of two: exact
+  const Cloud larger = testing::scaled(cloud, factor);
+  const DistanceMatrix raw = distances_of(cloud), raw_larger = distances_of(larger);
+  const DistanceMatrix angle = distances_of(cloud, Geometry::kSpherical);
+  const DistanceMatrix angle_larger = distances_of(larger, Geometry::kSpherical);
+  for (std::size_t i = 0; i < raw.values().size(); ++i) {
+    EXPECT_EQ(raw_larger.values()[i], factor * raw.values()[i]);
+    EXPECT_EQ(angle_larger.values()[i], angle.values()[i]);
+  }
+}
+
+TEST(Distance, HugeAndTinyScalesDoNotOverflow) {
+  for (const double factor : {1e-200, 1e-150, 1e150, 1e250, 1e300}) {
+    const Cloud cloud = make_cloud(2, {0, 0, 3 * factor, 4 * factor});
+    EXPECT_NEAR(distances_of(cloud)(0, 1) / factor, 5, 1e-14) << factor;
+  }
+  const auto beyond =
+      pairwise_distances(make_cloud(1, {-1.7e308, 1.7e308}).view(), {.geometry = Geometry::kRaw});
+  ASSERT_FALSE(beyond);
+  EXPECT_THAT(beyond.error().message(), HasSubstr("larger than float64 can hold"));
+}
+
+TEST(Distance, NanAndInfinityAreRefusedByPlace) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    Cloud cloud = normal_cloud(6, 4, 1);
+    cloud.values[2 * 4 + 3] = bad;
+    const auto result = pairwise_distances(cloud.view(), {});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(result.error().message(), HasSubstr("point 2, coordinate 3"));
+  }
+}
+
+TEST(Distance, ZeroVectorsAreDroppedInBothCloudsAndCounted) {
+  const Cloud before = make_cloud(2, {1, 0, 0, 0, 0, 1, 1, 1});
+  const Cloud after = make_cloud(2, {1, 0, 1, 0, 0, 5e-13, 1, 2});
+  const auto pair = clean_pair(before.view(), after.view());
+  ASSERT_TRUE(pair);
+  EXPECT_EQ(pair->dropped, 2u);
+  EXPECT_EQ(pair->before.values, (std::vector<double>{1, 0, 1, 1}));
+  EXPECT_EQ(pair->after.values, (std::vector<double>{1, 0, 1, 2}));
+  const auto refused = pairwise_distances(before.view(), {.geometry = Geometry::kSpherical});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("point 1 is a zero vector"));
+}
+
+TEST(Distance, CloudsOfDifferentShapesAreRefused) {
+  EXPECT_FALSE(clean_pair(normal_cloud(3, 2, 1).view(), normal_cloud(4, 2, 1).view()));
+  EXPECT_FALSE(
+      displacements(normal_cloud(3, 2, 1).view(), normal_cloud(3, 4, 1).view(), {}).has_value());
+}
+
+TEST(Distance, OptionsOutOfRangeAreRefused) {
+  const Cloud cloud = normal_cloud(3, 2, 1);
+  for (const double rho : {0.0, 1.0, -0.5, std::nan("")}) {
+    EXPECT_FALSE(pairwise_distances(cloud.view(), {.rho = rho}).has_value()) << rho;
+  }
+  EXPECT_FALSE(pairwise_distances(cloud.view(), {.threads = 0}).has_value());
+}
+
+TEST(Distance, EmptyAndOnePointCloudsHaveNoExtent) {
+  for (const std::size_t n : {0u, 1u}) {
+    for (const Geometry geometry : kGeometries) {
+      const DistanceMatrix d = distances_of(normal_cloud(n, 3, 1), geometry);
+      EXPECT_EQ(d.count(), n);
+      EXPECT_EQ(d.enclosing_radius(), 0);
+      EXPECT_EQ(d.diameter(), 0);
+    }
+  }
+}
+
+TEST(Distance, MatricesFromOutsideAreCheckedByName) {
+  const double good[] = {0, 1, 2, 1, 0, 3, 2, 3, 0};
+  ASSERT_TRUE(DistanceMatrix::from_square(good, 3));
+  EXPECT_EQ(DistanceMatrix::from_square(good, 3)->enclosing_radius(), 2);
+  struct Case {
+    std::size_t at;
+    double value;
+    const char* message;
+  };
+  for (const Case& c : {Case{1, 5, "not symmetric"}, Case{4, 1, "on the diagonal"},
+                        Case{5, -3, "entry (1, 2) is -3"}, Case{6, std::nan(""), "entry (2, 0)"}}) {
+    std::vector<double> bad(good, good + 9);
+    bad[c.at] = c.value;
+    const auto result = DistanceMatrix::from_square(bad, 3);
+    ASSERT_FALSE(result) << c.message;
+    EXPECT_THAT(result.error().message(), HasSubstr(c.message));
+  }
+  EXPECT_FALSE(DistanceMatrix::from_square(good, 2));
+  const double triangle[] = {1, 2, 3};
+  const auto lower = DistanceMatrix::from_lower_triangle(triangle, 3);
+  ASSERT_TRUE(lower);
+  EXPECT_EQ((*lower)(0, 1), 1);
+  EXPECT_EQ((*lower)(2, 0), 2);
+  EXPECT_EQ((*lower)(2, 1), 3);
+  EXPECT_FALSE(DistanceMatrix::from_lower_triangle(triangle, 4));
+}
+
+TEST(Distance, GeometryNamesRoundTripAndNearMissesAreSuggested) {
+  for (const Geometry geometry : kGeometries) {
+    EXPECT_EQ(parse_geometry(geometry_name(geometry)).value(), geometry);
+  }
+  EXPECT_THAT(parse_geometry("sperical").error().message(), HasSubstr("spherical"));
+}
+
+TEST(Distance, TheHyperbolicMatrixIsTheImageOfTheSphericalOne) {
+  const Cloud cloud = normal_cloud(50, 6, 8);
+  const DistanceMatrix direct = distances_of(cloud, Geometry::kHyperbolic);
+  const DistanceMatrix mapped =
+      hyperbolic_from_spherical(distances_of(cloud, Geometry::kSpherical), kDefaultRho);
+  for (std::size_t i = 0; i < direct.values().size(); ++i) {
+    EXPECT_NEAR(direct.values()[i], mapped.values()[i], 1e-14);
+  }
+}
+
+}  // namespace
+}  // namespace tailor::geometry
