@@ -1,0 +1,109 @@
+#include "model/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/model/data/temporary_folder.h"
+
+namespace tailor::data {
+namespace {
+
+class DatasetTest : public TemporaryFolder {
+ protected:
+  void SetUp() override {
+    TemporaryFolder::SetUp();
+    write_shard(path("x-train-00000.tokens"), {0, 1, 2, 3});
+    write_shard(path("x-train-00001.tokens"), {});
+    write_shard(path("x-train-00002.tokens"), {4});
+    write_shard(path("x-train-00010.tokens"), {5, 6, 7, 8, 9});
+  }
+};
+
+TEST_F(DatasetTest, ShardsAreOneStreamInTheOrderOfTheirNames) {
+  const auto dataset = Dataset::open_glob(path("x-train-*.tokens"), {});
+  ASSERT_TRUE(dataset.has_value()) << dataset.error().to_string();
+  EXPECT_EQ(dataset->token_count(), 10u);
+  EXPECT_EQ(dataset->text_bytes(), 30u);
+  for (std::uint64_t start = 0; start <= 10; ++start) {
+    for (std::uint64_t count = 0; start + count <= 10; ++count) {
+      std::vector<std::uint32_t> out(count);
+      std::vector<std::uint32_t> expected(count);
+      std::iota(expected.begin(), expected.end(), static_cast<std::uint32_t>(start));
+      ASSERT_TRUE(dataset->read(start, out).is_ok());
+      EXPECT_EQ(out, expected) << start;
+    }
+  }
+}
+
+TEST_F(DatasetTest, TheContentHashIsThatOfTheTokensAndNotOfThePlace) {
+  const auto a = Dataset::open_glob(path("x-train-*.tokens"), {});
+  std::filesystem::create_directories(path("elsewhere"));
+  for (const char* name : {"0", "1", "2", "10"}) {
+    const std::string full = std::string("x-train-") + (name[1] == 0 ? "0000" : "000") + name;
+    std::filesystem::copy_file(path(full + ".tokens"), path("elsewhere/" + full + ".tokens"));
+  }
+  const auto b = Dataset::open_glob(path("elsewhere/*.tokens"), {});
+  ASSERT_TRUE(a.has_value() && b.has_value());
+  EXPECT_EQ(a->content_hash(), b->content_hash());
+  EXPECT_EQ(a->content_hash().size(), 64u);
+  write_shard(path("elsewhere/x-train-00002.tokens"), {3});
+  const auto c = Dataset::open_glob(path("elsewhere/*.tokens"), {});
+  ASSERT_TRUE(c.has_value());
+  EXPECT_NE(c->content_hash(), a->content_hash());
+}
+
+TEST_F(DatasetTest, ATokenIdOutsideTheModelsVocabularyNamesTheFile) {
+  const auto result = Dataset::open_glob(path("x-train-*.tokens"), {.vocab_size = 9});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(result.error().message().find("x-train-00010.tokens"), std::string::npos);
+  EXPECT_NE(result.error().message().find("outside the model's vocabulary of 9"),
+            std::string::npos);
+  EXPECT_TRUE(Dataset::open_glob(path("x-train-*.tokens"), {.vocab_size = 10}).has_value());
+}
+
+TEST_F(DatasetTest, AnAlteredShardIsFoundAtOpenUnlessVerifyingIsOff) {
+  std::string altered = content_of(path("x-train-00010.tokens"));
+  altered.back() = 1;
+  write("x-train-00010.tokens", altered);
+  const auto result = Dataset::open_glob(path("x-train-*.tokens"), {});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code(), Code::kDataLoss);
+  EXPECT_NE(result.error().message().find("x-train-00010.tokens"), std::string::npos);
+  EXPECT_TRUE(Dataset::open_glob(path("x-train-*.tokens"), {.verify = false}).has_value());
+}
+
+TEST_F(DatasetTest, ShardsOfDifferentTokenizersDoNotMix) {
+  write_shard(path("x-train-00011.tokens"), {1}, 1000, 0, "another");
+  const auto result = Dataset::open_glob(path("x-train-*.tokens"), {});
+  ASSERT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+  const auto train = Dataset::open({path("x-train-00000.tokens")}, {});
+  const auto other = Dataset::open({path("x-train-00011.tokens")}, {});
+  const auto same = Dataset::open({path("x-train-00002.tokens")}, {});
+  ASSERT_TRUE(train.has_value() && other.has_value() && same.has_value());
+  EXPECT_EQ(check_same_tokenizer(*train, *other).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(check_same_tokenizer(*train, *same).is_ok());
+}
+
+TEST_F(DatasetTest, NothingToReadIsATypedError) {
+  EXPECT_EQ(Dataset::open_glob(path("none-*.tokens"), {}).error().code(), Code::kNotFound);
+  EXPECT_EQ(Dataset::open_glob(" , ", {}).error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Dataset::open({}, {}).error().code(), Code::kInvalidArgument);
+  const auto empty = Dataset::open({path("x-train-00001.tokens")}, {});
+  EXPECT_EQ(empty.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(empty.error().message().find("x-train-00001.tokens"), std::string::npos);
+}
+
+TEST_F(DatasetTest, SeveralPatternsKeepTheirOrder) {
+  const auto dataset =
+      Dataset::open_glob(path("x-train-00010.tokens") + ", " + path("x-train-0000?.tokens"), {});
+  ASSERT_TRUE(dataset.has_value()) << dataset.error().to_string();
+  std::vector<std::uint32_t> out(10);
+  ASSERT_TRUE(dataset->read(0, out).is_ok());
+  EXPECT_EQ(out, (std::vector<std::uint32_t>{5, 6, 7, 8, 9, 0, 1, 2, 3, 4}));
+}
+
+}  // namespace
+}  // namespace tailor::data
