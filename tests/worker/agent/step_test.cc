@@ -1,0 +1,683 @@
+// The worker's decisions: tables of event -> effects.
+#include "worker/agent/step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/agent/agent_harness.h"
+
+namespace tailor::agent {
+namespace {
+
+using protocol::AttemptRef;
+using protocol::EndClass;
+using protocol::EndReport;
+using protocol::Report;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const AttemptRef kA = attempt_ref(41);
+const AttemptRef kB = attempt_ref(42);
+
+std::vector<std::uint64_t> range(std::uint64_t first, std::uint64_t last) {
+  std::vector<std::uint64_t> values;
+  for (std::uint64_t i = first; i <= last; ++i) values.push_back(i);
+  return values;
+}
+
+const EndReport& end_of(const Report& report) { return std::get<EndReport>(report.body); }
+
+// ---- the stream
+
+TEST(AgentSession, HelloComesFirstAndNamesWhatIsHeld) {
+  AgentHarness agent;
+  agent.start({{kA, {0}, true, 7, {}}, {kB, {1}, false, 3, {}}});
+  EXPECT_THAT(of<OpenSession>(agent.tick()), SizeIs(1));
+  const Effects effects = agent.apply(SessionOpened{agent.state.session});
+  ASSERT_THAT(of<Send>(effects), SizeIs(1));
+  const auto hello = sent<protocol::Hello>(effects);
+  ASSERT_THAT(hello, SizeIs(1));
+  EXPECT_EQ(hello[0].worker_name, "node1");
+  EXPECT_THAT(hello[0].held, ElementsAre(protocol::HeldAttempt{kA, {0}, true, 7},
+                                         protocol::HeldAttempt{kB, {1}, false, 3}));
+}
+
+TEST(AgentSession, NothingButHelloIsSentBeforeWelcome) {
+  AgentHarness agent;
+  agent.files[kA] = {metric(1), metric(2)};
+  agent.start({{kA, {0}, true, 0, {}}});
+  agent.tick();
+  EXPECT_THAT(of<Send>(agent.apply(SessionOpened{agent.state.session})), SizeIs(1));
+  EXPECT_THAT(of<Send>(agent.wait(3000)), IsEmpty());
+  EXPECT_EQ(sent_sequences(agent.welcome({{kA, true, 0, 0}})), range(1, 2));
+}
+
+TEST(AgentSession, NewsOfAnOldStreamIsIgnored) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  const std::uint64_t old = agent.state.session;
+  agent.lose_session();
+  agent.wait(1000);
+  agent.apply(SessionOpened{agent.state.session});
+  agent.welcome();
+  ASSERT_GT(agent.state.session, old);
+  agent.apply(Received{old, AgentHarness::assignment(kA)});
+  EXPECT_FALSE(agent.holds(kA));
+  agent.apply(SessionClosed{old, Status(Code::kUnavailable, "late")});
+  EXPECT_EQ(agent.state.session_phase, SessionPhase::kWelcomed);
+}
+
+TEST(AgentSession, BackOffGrowsToItsCapAndIsTheSameForTheSameSeed) {
+  const auto delays = [](std::uint64_t seed) {
+    AgentOptions options = AgentHarness::default_options();
+    options.seed = seed;
+    options.backoff_first_ms = 100;
+    options.backoff_max_ms = 1600;
+    AgentHarness agent(options);
+    agent.start();
+    std::vector<std::int64_t> found;
+    for (int i = 0; i < 8; ++i) {
+      agent.now = std::max(agent.now, agent.state.open_at_ms);
+      agent.tick();
+      agent.lose_session();
+      found.push_back(agent.state.open_at_ms - agent.now);
+    }
+    return found;
+  };
+  const auto first = delays(5);
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const std::int64_t full = std::min<std::int64_t>(1600, 100ll << i);
+    EXPECT_GE(first[i], full / 2) << i;
+    EXPECT_LE(first[i], full) << i;
+  }
+  EXPECT_EQ(first, delays(5));
+  EXPECT_NE(first, delays(6));
+}
+
+TEST(AgentSession, ASilentStreamIsGivenUpAndReopened) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  const std::uint64_t session = agent.state.session;
+  EXPECT_THAT(of<CloseSession>(agent.wait(19'000)), IsEmpty());
+  const Effects effects = agent.wait(5'000);
+  ASSERT_THAT(of<CloseSession>(effects), SizeIs(1));
+  EXPECT_EQ(of<CloseSession>(effects)[0].session, session);
+  EXPECT_THAT(of<OpenSession>(effects), SizeIs(1));
+}
+
+TEST(AgentSession, AStreamWithoutWelcomeIsGivenUp) {
+  AgentHarness agent;
+  agent.start();
+  agent.open();
+  EXPECT_THAT(of<CloseSession>(agent.wait(21'000)), SizeIs(1));
+}
+
+TEST(AgentSession, HeartbeatsNameEveryWantedAttempt) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA, {0});
+  agent.run_trainer(kB, {1});
+  const auto first = sent<protocol::Heartbeat>(agent.wait(1000));
+  ASSERT_THAT(first, SizeIs(1));
+  EXPECT_THAT(first[0].running, ElementsAre(kA, kB));
+  agent.receive(protocol::Stop{kA, "fenced", true});
+  const auto second = sent<protocol::Heartbeat>(agent.wait(1000));
+  ASSERT_THAT(second, SizeIs(1));
+  EXPECT_THAT(second[0].running, ElementsAre(kB));
+  EXPECT_GT(second[0].serial, first[0].serial);
+}
+
+TEST(AgentSession, ARefusedTokenEndsAnIdleWorkerWithTheDocumentedCode) {
+  AgentHarness agent;
+  agent.start();
+  agent.tick();
+  const Effects effects = agent.apply(
+      SessionClosed{agent.state.session, Status(Code::kUnauthenticated, "unknown token")});
+  ASSERT_THAT(of<Exit>(effects), SizeIs(1));
+  EXPECT_EQ(of<Exit>(effects)[0].code, 6);
+}
+
+// ---- starting
+
+TEST(AgentAssign, StartsATrainerWithTheSlotsDeviceAndThreads) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  const auto cpu = of<StartTrainer>(agent.assign(kA, {0}));
+  ASSERT_THAT(cpu, SizeIs(1));
+  EXPECT_EQ(cpu[0].assign.spec.device, "cpu");
+  EXPECT_EQ(cpu[0].assign.spec.threads, 2);
+  EXPECT_EQ(cpu[0].lease_deadline_ms, agent.now + 10'000);
+  const auto gpu = of<StartTrainer>(agent.assign(kB, {1}));
+  ASSERT_THAT(gpu, SizeIs(1));
+  EXPECT_EQ(gpu[0].assign.spec.device, "cuda:0");
+  EXPECT_EQ(gpu[0].assign.spec.threads, 4);
+}
+
+TEST(AgentAssign, ARepeatedAssignmentChangesNothing) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  EXPECT_THAT(of<StartTrainer>(agent.assign(kA)), IsEmpty());
+  agent.files[kA] = {end_report(1)};
+  agent.apply(TrainerExited{kA, {0, {}}});
+  agent.acknowledge(kA, 1);
+  ASSERT_FALSE(agent.holds(kA));
+  EXPECT_THAT(of<StartTrainer>(agent.assign(kA)), IsEmpty()) << "it was forgotten, not unknown";
+}
+
+TEST(AgentAssign, ASlotInUseOrUnknownIsNotAssigned) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA, {0});
+  for (const std::vector<std::uint32_t>& slots :
+       std::vector<std::vector<std::uint32_t>>{{0}, {0, 1}, {7}, {1, 1}, {}}) {
+    const Effects effects = agent.assign(kB, slots);
+    EXPECT_THAT(of<StartTrainer>(effects), IsEmpty());
+    EXPECT_FALSE(agent.holds(kB));
+    EXPECT_THAT(of<LogLine>(effects), SizeIs(1));
+  }
+}
+
+TEST(AgentAssign, ASlotBeingVacatedIsWaitedFor) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA, {0});
+  agent.receive(protocol::Stop{kA, "fenced", true});
+  EXPECT_THAT(of<StartTrainer>(agent.assign(kB, {0})), IsEmpty());
+  EXPECT_TRUE(agent.holds(kB));
+  EXPECT_THAT(of<StartTrainer>(agent.wait(2000)), IsEmpty());
+  EXPECT_THAT(of<StartTrainer>(agent.apply(TrainerExited{kA, {{}, 15}})), SizeIs(1));
+}
+
+TEST(AgentAssign, ATrainerThatCannotBeStartedEndsTheAttemptWithTheReason) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.assign(kA);
+  Effects effects = agent.apply(SpawnFailed{kA, "cannot write spec.json: No space left on device"});
+  for (AgentEffect& effect : agent.wait(200)) effects.push_back(std::move(effect));
+  const auto reports = sent<protocol::Reports>(effects);
+  ASSERT_THAT(reports, SizeIs(1));
+  ASSERT_THAT(reports[0].reports, SizeIs(1));
+  EXPECT_EQ(reports[0].reports[0].sequence, 1u);
+  EXPECT_EQ(end_of(reports[0].reports[0]).end, EndClass::kInfrastructure);
+  EXPECT_THAT(end_of(reports[0].reports[0]).message, HasSubstr("No space left"));
+  EXPECT_THAT(of<Exit>(effects), IsEmpty()) << "the daemon lives on";
+}
+
+// ---- reports
+
+TEST(AgentReports, AreSentInOrderWithinTheWindowAndGoOnWithAcknowledgements) {
+  AgentOptions options = AgentHarness::default_options();
+  options.reports_window = 10;
+  options.reports_batch = 4;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  for (std::uint64_t i = 1; i <= 25; ++i) agent.files[kA].push_back(metric(i));
+  const Effects first = agent.wait(500);
+  EXPECT_EQ(sent_sequences(first), range(1, 10)) << "no more than the window without an answer";
+  EXPECT_THAT(sent<protocol::Reports>(first), SizeIs(3)) << "4 + 4 + 2";
+  EXPECT_EQ(sent_sequences(agent.acknowledge(kA, 6)), range(11, 16));
+  EXPECT_EQ(sent_sequences(agent.acknowledge(kA, 16)), range(17, 25));
+  EXPECT_THAT(sent_sequences(agent.wait(1000)), IsEmpty());
+}
+
+TEST(AgentReports, AreResentAfterEveryWelcomeFromTheLastAcknowledged) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  for (std::uint64_t i = 1; i <= 6; ++i) agent.files[kA].push_back(metric(i));
+  EXPECT_EQ(sent_sequences(agent.wait(200)), range(1, 6));
+  agent.acknowledge(kA, 2);
+  agent.lose_session();
+  agent.files[kA].push_back(metric(7));
+  EXPECT_THAT(sent_sequences(agent.wait(1000)), IsEmpty());
+  agent.apply(SessionOpened{agent.state.session});
+  EXPECT_EQ(sent_sequences(agent.welcome({{kA, true, 4, 0}})), range(5, 7))
+      << "the coordinator committed two more than its acknowledgements told";
+}
+
+TEST(AgentReports, ACoordinatorRestoredFromABackupGetsEverythingAgain) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  for (std::uint64_t i = 1; i <= 6; ++i) agent.files[kA].push_back(metric(i));
+  agent.wait(200);
+  agent.acknowledge(kA, 6);
+  agent.lose_session();
+  agent.wait(1000);
+  agent.apply(SessionOpened{agent.state.session});
+  EXPECT_EQ(sent_sequences(agent.welcome({{kA, true, 1, 0}})), range(2, 6));
+}
+
+TEST(AgentReports, UnacknowledgedForTooLongAreSentAgainOnALiveStream) {
+  AgentOptions options = AgentHarness::default_options();
+  options.resend_ms = 3000;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1), metric(2)};
+  EXPECT_EQ(sent_sequences(agent.wait(1000)), range(1, 2));
+  agent.receive(protocol::HeartbeatAck{1});
+  EXPECT_EQ(sent_sequences(agent.wait(3000)), range(1, 2));
+}
+
+TEST(AgentReports, TheEndIsHeldBackUntilTheProcessIsGone) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1), end_report(2)};
+  agent.logs[kA] = "bye\n";
+  EXPECT_EQ(sent_sequences(agent.wait(1000)), range(1, 1));
+  const Effects effects = agent.apply(TrainerExited{kA, {0, {}}});
+  EXPECT_EQ(sent_sequences(effects), range(2, 2));
+  EXPECT_THAT(of<PersistEnd>(effects), IsEmpty()) << "it has an end of its own";
+}
+
+TEST(AgentReports, TheLogGoesBeforeTheEndAndBothAreWaitedFor) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {end_report(1)};
+  agent.logs[kA] = "the last words";
+  const Effects effects = agent.apply(TrainerExited{kA, {0, {}}});
+  const auto messages = of<Send>(effects);
+  ASSERT_THAT(messages, SizeIs(2));
+  ASSERT_TRUE(std::holds_alternative<protocol::LogChunk>(messages[0].message));
+  EXPECT_EQ(std::get<protocol::LogChunk>(messages[0].message).bytes, "the last words");
+  EXPECT_TRUE(std::holds_alternative<protocol::Reports>(messages[1].message));
+  EXPECT_THAT(of<ForgetAttempt>(agent.acknowledge(kA, 1)), IsEmpty());
+  EXPECT_THAT(of<ForgetAttempt>(agent.receive(protocol::LogAck{kA, 14})), SizeIs(1));
+}
+
+TEST(AgentReports, AnUnansweredLogDoesNotHoldAnAcknowledgedEndForEver) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {end_report(1)};
+  agent.logs[kA] = "the last words";
+  agent.apply(TrainerExited{kA, {0, {}}});
+  agent.acknowledge(kA, 1);
+  EXPECT_THAT(of<ForgetAttempt>(agent.wait(11'000)), SizeIs(1));
+}
+
+TEST(AgentReports, UnreadableReportsEndTheAttemptWithTheReason) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1), metric(2)};
+  agent.damages[kA] = "line 3 is no report";
+  const Effects effects = agent.wait(200);
+  ASSERT_THAT(of<SignalTrainer>(effects), SizeIs(1));
+  EXPECT_EQ(of<SignalTrainer>(effects)[0].signal, TrainerSignal::kTerm);
+  EXPECT_EQ(sent_sequences(effects), range(1, 2));
+  const Effects after = agent.apply(TrainerExited{kA, {6, {}}});
+  ASSERT_EQ(sent_sequences(after), range(3, 3));
+  const EndReport end = end_of(sent<protocol::Reports>(after)[0].reports[0]);
+  EXPECT_EQ(end.end, EndClass::kInfrastructure);
+  EXPECT_THAT(end.message, HasSubstr("line 3 is no report"));
+}
+
+// ---- ends
+
+TEST(AgentEnd, ATrainerWithoutAnEndGetsOneFromItsExitStatus) {
+  struct Case {
+    ExitStatus status;
+    EndClass end;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{0, {}}, EndClass::kInfrastructure, "code 0"},  // no objective is no success
+      {{1, {}}, EndClass::kInfrastructure, "code 1"},
+      {{2, {}}, EndClass::kUser, "code 2"},
+      {{3, {}}, EndClass::kData, "code 3"},
+      {{4, {}}, EndClass::kOom, "code 4"},
+      {{5, {}}, EndClass::kNan, "code 5"},
+      {{6, {}}, EndClass::kStopped, "code 6"},
+      {{127, {}}, EndClass::kInfrastructure, "code 127"},
+      {{{}, 9}, EndClass::kInfrastructure, "SIGKILL"},
+      {{{}, 11}, EndClass::kInfrastructure, "SIGSEGV"},
+      {{{}, {}}, EndClass::kInfrastructure, "while its worker was not running"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    AgentHarness agent;
+    agent.start();
+    agent.connect();
+    agent.run_trainer(kA);
+    agent.files[kA] = {metric(1), metric(2), metric(3)};
+    agent.wait(200);
+    const Effects effects = agent.apply(TrainerExited{kA, c.status});
+    ASSERT_THAT(of<PersistEnd>(effects), SizeIs(1));
+    const Report end = of<PersistEnd>(effects)[0].report;
+    EXPECT_EQ(end.sequence, 4u);
+    EXPECT_EQ(end_of(end).end, c.end);
+    EXPECT_THAT(end_of(end).message, HasSubstr(c.text));
+    // Stored before it is sent.
+    std::size_t persisted = 0, told = 0;
+    for (std::size_t i = 0; i < effects.size(); ++i) {
+      if (std::holds_alternative<PersistEnd>(effects[i])) persisted = i;
+      if (const auto* send = std::get_if<Send>(&effects[i])) {
+        if (std::holds_alternative<protocol::Reports>(send->message)) told = i;
+      }
+    }
+    EXPECT_LT(persisted, told);
+    agent.acknowledge(kA, 4);
+    EXPECT_FALSE(agent.holds(kA));
+  }
+}
+
+TEST(AgentEnd, EveryReportIsReadBeforeAnEndIsWritten) {
+  AgentOptions options = AgentHarness::default_options();
+  options.reports_window = 4;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  for (std::uint64_t i = 1; i <= 9; ++i) agent.files[kA].push_back(metric(i));
+  agent.apply(TrainerExited{kA, {{}, 9}});
+  EXPECT_THAT(agent.ends, IsEmpty());
+  agent.acknowledge(kA, 4);
+  EXPECT_THAT(agent.ends, IsEmpty());
+  agent.acknowledge(kA, 8);
+  ASSERT_TRUE(agent.ends.contains(kA));
+  EXPECT_EQ(agent.ends[kA].sequence, 10u);
+}
+
+TEST(AgentEnd, ARestartedDaemonSendsTheSameEnd) {
+  AgentHarness before;
+  before.start();
+  before.connect();
+  before.run_trainer(kA);
+  before.files[kA] = {metric(1), metric(2)};
+  before.apply(TrainerExited{kA, {{}, 11}});
+  ASSERT_TRUE(before.ends.contains(kA));
+
+  AgentHarness after;
+  after.now = 77;
+  after.files = before.files;
+  after.start({{kA, {0}, false, 1, before.ends[kA]}});
+  const Effects effects = after.connect({{kA, true, 1, 0}});
+  EXPECT_THAT(of<PersistEnd>(effects), IsEmpty());
+  ASSERT_EQ(sent_sequences(effects), range(2, 3));
+  std::vector<Report> reports;
+  for (const auto& message : sent<protocol::Reports>(effects)) {
+    reports.insert(reports.end(), message.reports.begin(), message.reports.end());
+  }
+  EXPECT_EQ(end_of(reports.back()).message, end_of(before.ends[kA]).message);
+  EXPECT_EQ(reports.back().wall_ms, before.ends[kA].wall_ms);
+}
+
+TEST(AgentEnd, AnAcknowledgedEndInTheFileIsNotFollowedByAnother) {
+  AgentHarness agent;
+  agent.files[kA] = {metric(1), end_report(2)};
+  agent.start({{kA, {0}, false, 2, {}}});
+  const Effects effects = agent.connect({{kA, true, 2, 0}});
+  EXPECT_THAT(agent.ends, IsEmpty());
+  EXPECT_THAT(sent_sequences(effects), IsEmpty());
+  EXPECT_FALSE(agent.holds(kA));
+}
+
+TEST(AgentEnd, AProcessThatHangsAfterItsLastWordIsKilled) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {end_report(1)};
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(29'000)), IsEmpty());
+  const auto signals = of<SignalTrainer>(agent.wait(2'000));
+  ASSERT_THAT(signals, SizeIs(1));
+  EXPECT_EQ(signals[0].signal, TrainerSignal::kKill);
+}
+
+// ---- stopping
+
+TEST(AgentStop, IsTermThenKillAndTheEndIsForwarded) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1)};
+  const auto term = of<SignalTrainer>(agent.receive(protocol::Stop{kA, "cancelled", false}));
+  ASSERT_THAT(term, SizeIs(1));
+  EXPECT_EQ(term[0].signal, TrainerSignal::kTerm);
+  EXPECT_THAT(of<SignalTrainer>(agent.receive(protocol::Stop{kA, "cancelled", false})), IsEmpty());
+  const auto kill = of<SignalTrainer>(agent.wait(30'000));
+  ASSERT_THAT(kill, SizeIs(1));
+  EXPECT_EQ(kill[0].signal, TrainerSignal::kKill);
+  agent.wait(2'000);
+  agent.apply(TrainerExited{kA, {{}, 9}});
+  ASSERT_TRUE(agent.ends.contains(kA));
+  EXPECT_EQ(end_of(agent.ends[kA]).end, EndClass::kStopped);
+  EXPECT_THAT(end_of(agent.ends[kA]).message, HasSubstr("cancelled"));
+}
+
+TEST(AgentStop, AStaleVerdictEndsTheTrainerAndDropsItsReports) {
+  AgentHarness agent;
+  agent.files[kA] = {metric(1), metric(2)};
+  agent.start({{kA, {0}, true, 0, {}}});
+  const Effects effects = agent.connect({{kA, false, 0, 0}});
+  ASSERT_THAT(of<SignalTrainer>(effects), SizeIs(1));
+  EXPECT_THAT(sent_sequences(effects), IsEmpty());
+  agent.files[kA].push_back(end_report(3, EndClass::kStopped));
+  const Effects after = agent.apply(TrainerExited{kA, {6, {}}});
+  EXPECT_THAT(sent_sequences(after), IsEmpty());
+  EXPECT_THAT(of<ForgetAttempt>(after), SizeIs(1));
+  EXPECT_FALSE(agent.state.exited) << "the worker itself lives on";
+}
+
+TEST(AgentStop, AnotherTokenIsAnotherAttempt) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  const AttemptRef stale{kA.attempt, kA.token + 1};
+  EXPECT_THAT(of<SignalTrainer>(agent.receive(protocol::Stop{stale, "fenced", true})), IsEmpty());
+}
+
+TEST(AgentStop, WhileStartingIsSignalledOnceTheProcessIsThere) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.assign(kA);
+  EXPECT_THAT(of<SignalTrainer>(agent.receive(protocol::Stop{kA, "paused", false})), IsEmpty());
+  EXPECT_THAT(of<SignalTrainer>(agent.apply(TrainerStarted{kA})), SizeIs(1));
+}
+
+TEST(AgentStop, AnAttemptWaitingForItsSlotNeverStarts) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA, {0});
+  agent.receive(protocol::Stop{kA, "fenced", true});
+  agent.assign(kB, {0});
+  agent.receive(protocol::Stop{kB, "cancelled", false});
+  EXPECT_EQ(sent_sequences(agent.wait(200)), range(1, 1));
+  EXPECT_THAT(of<StartTrainer>(agent.apply(TrainerExited{kA, {6, {}}})), IsEmpty());
+  EXPECT_EQ(end_of(agent.ends[kB]).end, EndClass::kStopped);
+}
+
+// ---- leases and life without a coordinator
+
+TEST(AgentLease, IsRenewedWhileTheAttemptIsWantedAndNoLonger) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  MonotonicMs deadline = agent.now + 10'000;
+  for (int i = 0; i < 300; ++i) {
+    for (const WriteLease& lease : of<WriteLease>(agent.tick(100))) deadline = lease.deadline_ms;
+    agent.receive(protocol::HeartbeatAck{1});
+    ASSERT_GE(deadline - agent.now, 6'000) << "renewed at a third of its length";
+    ASSERT_LE(deadline - agent.now, 10'000);
+  }
+  agent.receive(protocol::Stop{kA, "cancelled", false});
+  EXPECT_THAT(of<WriteLease>(agent.wait(20'000)), IsEmpty());
+}
+
+TEST(AgentLease, IsShorterThanTheLeaseOfTheAttempt) {
+  AgentHarness agent;
+  agent.start();
+  agent.open();
+  agent.receive(protocol::Welcome{WorkerId{1}, 500, 4'000, {}});
+  const auto started = of<StartTrainer>(agent.assign(kA));
+  ASSERT_THAT(started, SizeIs(1));
+  EXPECT_EQ(started[0].lease_deadline_ms, agent.now + 3'000);
+}
+
+TEST(AgentOffline, TrainersGoOnUntilTheLimitThenStop) {
+  AgentOptions options = AgentHarness::default_options();
+  options.offline_limit_ms = 60'000;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1)};
+  agent.lose_session();
+  const auto fail_for = [&](std::int64_t ms) {
+    Effects all;
+    for (std::int64_t i = 0; i < ms; i += 100) {
+      Effects effects = agent.tick(100);
+      if (!of<OpenSession>(effects).empty()) agent.lose_session();
+      for (AgentEffect& effect : effects) all.push_back(std::move(effect));
+    }
+    return all;
+  };
+  const Effects training = fail_for(59'000);
+  EXPECT_THAT(of<SignalTrainer>(training), IsEmpty());
+  EXPECT_THAT(of<WriteLease>(training), testing::Not(IsEmpty()))
+      << "its lease is the worker's, not the stream's";
+  EXPECT_THAT(of<SignalTrainer>(fail_for(2'000)), SizeIs(1));
+  agent.files[kA].push_back(end_report(2, EndClass::kStopped));
+  agent.apply(TrainerExited{kA, {6, {}}});
+  fail_for(1'000);
+  agent.now = std::max(agent.now, agent.state.open_at_ms);
+  EXPECT_EQ(sent_sequences(agent.connect({{kA, true, 0, 0}})), range(1, 2)) << "nothing is lost";
+}
+
+// ---- draining and leaving
+
+TEST(AgentDrain, FinishesWhatRunsTakesNothingNewAndLeaves) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  EXPECT_THAT(sent<protocol::Draining>(agent.apply(DrainRequested{"SIGTERM"})), SizeIs(1));
+  const Effects refused = agent.assign(kB, {1});
+  EXPECT_THAT(of<StartTrainer>(refused), IsEmpty());
+  EXPECT_THAT(sent<protocol::Draining>(refused), SizeIs(1)) << "the first one may have been lost";
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(5'000)), IsEmpty());
+  agent.files[kA] = {end_report(1)};
+  EXPECT_THAT(of<Exit>(agent.apply(TrainerExited{kA, {0, {}}})), IsEmpty());
+  const auto exits = of<Exit>(agent.acknowledge(kA, 1));
+  ASSERT_THAT(exits, SizeIs(1));
+  EXPECT_EQ(exits[0].code, 0);
+}
+
+TEST(AgentDrain, TheSecondSignalEndsTheTrainers) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA, {0});
+  agent.run_trainer(kB, {1});
+  EXPECT_THAT(of<SignalTrainer>(agent.apply(DrainRequested{"SIGTERM"})), IsEmpty());
+  EXPECT_THAT(of<SignalTrainer>(agent.apply(DrainRequested{"SIGTERM"})), SizeIs(2));
+  EXPECT_THAT(of<SignalTrainer>(agent.apply(DrainRequested{"SIGTERM"})), IsEmpty());
+}
+
+TEST(AgentDrain, TheLimitEndsTheTrainersToo) {
+  AgentOptions options = AgentHarness::default_options();
+  options.drain_limit_ms = 5'000;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.apply(DrainRequested{"SIGTERM"});
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(4'000)), IsEmpty());
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(2'000)), SizeIs(1));
+}
+
+TEST(AgentDrain, IsToldAgainAfterAReconnect) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.receive(protocol::Drain{});
+  agent.lose_session();
+  agent.wait(500);
+  agent.apply(SessionOpened{agent.state.session});
+  EXPECT_THAT(sent<protocol::Draining>(agent.welcome({{kA, true, 0, 0}})), SizeIs(1));
+}
+
+TEST(AgentDrain, WithoutACoordinatorLeavesTheReportsOnDiskAndGoes) {
+  AgentHarness agent;
+  agent.files[kA] = {metric(1), end_report(2)};
+  agent.start({{kA, {0}, false, 0, {}}});
+  agent.tick();
+  agent.lose_session();
+  agent.apply(DrainRequested{"SIGTERM"});
+  EXPECT_THAT(of<Exit>(agent.wait(5'000)), IsEmpty());
+  const Effects effects = agent.wait(10'000);
+  EXPECT_THAT(of<Exit>(effects), SizeIs(1));
+  EXPECT_THAT(of<ForgetAttempt>(effects), IsEmpty());
+}
+
+TEST(AgentIdle, EndsAWorkerThatWasAskedToAndNoOther) {
+  for (const bool asked : {false, true}) {
+    AgentOptions options = AgentHarness::default_options();
+    options.exit_when_idle = asked;
+    options.idle_exit_ms = 5'000;
+    AgentHarness agent(options);
+    agent.start();
+    agent.connect();
+    agent.run_trainer(kA);
+    EXPECT_THAT(of<Exit>(agent.wait(8'000)), IsEmpty()) << "a trial runs";
+    agent.files[kA] = {end_report(1)};
+    agent.apply(TrainerExited{kA, {0, {}}});
+    agent.acknowledge(kA, 1);
+    EXPECT_THAT(of<Exit>(agent.wait(4'000)), IsEmpty());
+    EXPECT_THAT(of<Exit>(agent.wait(2'000)), SizeIs(asked ? 1 : 0));
+  }
+}
+
+// ---- acknowledgements on disk
+
+TEST(AgentAcks, AreNotedOnDiskAtMostOnceASecond) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  for (std::uint64_t i = 1; i <= 20; ++i) agent.files[kA].push_back(metric(i));
+  agent.wait(200);
+  Effects all;
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    agent.acknowledge(kA, i);
+    for (AgentEffect& effect : agent.tick(100)) all.push_back(std::move(effect));
+  }
+  for (AgentEffect& effect : agent.wait(1000)) all.push_back(std::move(effect));
+  const auto acks = of<PersistAck>(all);
+  EXPECT_GE(acks.size(), 2u);
+  EXPECT_LE(acks.size(), 4u);
+  EXPECT_EQ(acks.back().sequence, 20u);
+}
+
+}  // namespace
+}  // namespace tailor::agent
