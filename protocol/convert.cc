@@ -1,0 +1,661 @@
+// Field by field, in the order of the .proto files.
+#include "protocol/convert.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "tailor/v1/architecture.pb.h"
+#include "tailor/v1/trial.pb.h"
+#include "tailor/v1/worker.pb.h"
+
+namespace tailor::protocol {
+namespace {
+
+namespace json = google::protobuf::util;
+
+/// `text` with every byte that breaks UTF-8 replaced by '?'.
+std::string utf8(std::string text) {
+  std::size_t bad = 0;
+  while (!is_valid_utf8(text, &bad)) text[bad] = '?';
+  return text;
+}
+
+template <typename... Parts>
+tl::unexpected<Status> refuse(fmt::format_string<Parts...> format, Parts&&... parts) {
+  return error(Code::kInvalidArgument, fmt::format(format, std::forward<Parts>(parts)...));
+}
+
+/// Pairs of plain and generated enum values; the generated 0 ("unspecified") is in no table.
+template <typename Plain, typename Proto>
+struct EnumPair {
+  Plain plain;
+  Proto proto;
+};
+
+constexpr EnumPair<shape::Family, v1::Family> kFamilies[] = {
+    {shape::Family::kLlama, v1::FAMILY_LLAMA}, {shape::Family::kOlmo2, v1::FAMILY_OLMO2}};
+constexpr EnumPair<shape::FfnKind, v1::FfnKind> kFfnKinds[] = {
+    {shape::FfnKind::kSwiglu, v1::FFN_KIND_SWIGLU},
+    {shape::FfnKind::kHourglass, v1::FFN_KIND_HOURGLASS}};
+constexpr EnumPair<shape::FfnNorm, v1::FfnNorm> kFfnNorms[] = {
+    {shape::FfnNorm::kPerSub, v1::FFN_NORM_PER_SUB},
+    {shape::FfnNorm::kPerSubGainless, v1::FFN_NORM_PER_SUB_GAINLESS},
+    {shape::FfnNorm::kFirstOnly, v1::FFN_NORM_FIRST_ONLY},
+    {shape::FfnNorm::kPerSubPost, v1::FFN_NORM_PER_SUB_POST},
+    {shape::FfnNorm::kNone, v1::FFN_NORM_NONE}};
+constexpr EnumPair<LrScheduleKind, v1::LrScheduleKind> kLrSchedules[] = {
+    {LrScheduleKind::kCosine, v1::LR_SCHEDULE_KIND_COSINE},
+    {LrScheduleKind::kConstant, v1::LR_SCHEDULE_KIND_CONSTANT}};
+constexpr EnumPair<Precision, v1::Precision> kPrecisions[] = {
+    {Precision::kF32, v1::PRECISION_F32}, {Precision::kBf16, v1::PRECISION_BF16}};
+constexpr EnumPair<DeviceKind, v1::DeviceKind> kDevices[] = {
+    {DeviceKind::kCpu, v1::DEVICE_KIND_CPU}, {DeviceKind::kGpu, v1::DEVICE_KIND_GPU}};
+constexpr EnumPair<EndClass, v1::EndClass> kEnds[] = {
+    {EndClass::kCompleted, v1::END_CLASS_COMPLETED},
+    {EndClass::kStopped, v1::END_CLASS_STOPPED},
+    {EndClass::kUser, v1::END_CLASS_USER},
+    {EndClass::kOom, v1::END_CLASS_OOM},
+    {EndClass::kNan, v1::END_CLASS_NAN},
+    {EndClass::kData, v1::END_CLASS_DATA},
+    {EndClass::kTimeout, v1::END_CLASS_TIMEOUT},
+    {EndClass::kPreempted, v1::END_CLASS_PREEMPTED},
+    {EndClass::kNodeLost, v1::END_CLASS_NODE_LOST},
+    {EndClass::kLeaseLost, v1::END_CLASS_LEASE_LOST},
+    {EndClass::kInfrastructure, v1::END_CLASS_INFRASTRUCTURE}};
+
+template <typename Plain, typename Proto, std::size_t N>
+Proto enum_to(const EnumPair<Plain, Proto> (&table)[N], Plain value) {
+  for (const auto& pair : table) {
+    if (pair.plain == value) return pair.proto;
+  }
+  TAILOR_CHECK(false, "enum value {} has no proto counterpart", static_cast<int>(value));
+  return table[0].proto;
+}
+
+template <typename Plain, typename Proto, std::size_t N>
+Result<Plain> enum_from(const EnumPair<Plain, Proto> (&table)[N], Proto value,
+                        std::string_view field) {
+  for (const auto& pair : table) {
+    if (pair.proto == value) return pair.plain;
+  }
+  if (static_cast<int>(value) == 0) return refuse("{} is unset", field);
+  return refuse("{} has the unknown value {}", field, static_cast<int>(value));
+}
+
+// ---- pieces of TrialSpec
+
+void write(const DataSpec& value, v1::DataSpec* out) {
+  out->set_train(utf8(value.train));
+  out->set_validation(utf8(value.validation));
+  out->set_sequence_length(value.sequence_length);
+}
+
+DataSpec read(const v1::DataSpec& proto) {
+  return {proto.train(), proto.validation(), proto.sequence_length()};
+}
+
+void write(const TrainSpec& value, v1::TrainSpec* out) {
+  out->set_tokens(value.tokens);
+  out->set_batch_tokens(value.batch_tokens);
+  out->set_micro_batch_tokens(value.micro_batch_tokens);
+  auto* optimizer = out->mutable_optimizer();
+  optimizer->set_lr(value.optimizer.lr);
+  optimizer->set_beta1(value.optimizer.beta1);
+  optimizer->set_beta2(value.optimizer.beta2);
+  optimizer->set_eps(value.optimizer.eps);
+  optimizer->set_weight_decay(value.optimizer.weight_decay);
+  optimizer->set_clip(value.optimizer.clip);
+  auto* schedule = out->mutable_schedule();
+  schedule->set_kind(enum_to(kLrSchedules, value.schedule.kind));
+  schedule->set_warmup_fraction(value.schedule.warmup_fraction);
+  schedule->set_warmup_steps(value.schedule.warmup_steps);
+  schedule->set_final_fraction(value.schedule.final_fraction);
+  out->set_precision(enum_to(kPrecisions, value.precision));
+  out->set_log_every_steps(value.log_every_steps);
+  out->set_evaluate_every_tokens(value.evaluate_every_tokens);
+  out->set_checkpoint_every_ms(value.checkpoint_every_ms);
+  out->set_validation_tokens(value.validation_tokens);
+  out->set_init_std(value.init_std);
+}
+
+Result<TrainSpec> read(const v1::TrainSpec& proto) {
+  if (!proto.has_optimizer()) return refuse("TrainSpec.optimizer is missing");
+  if (!proto.has_schedule()) return refuse("TrainSpec.schedule is missing");
+  TrainSpec out;
+  out.tokens = proto.tokens();
+  out.batch_tokens = proto.batch_tokens();
+  out.micro_batch_tokens = proto.micro_batch_tokens();
+  const auto& optimizer = proto.optimizer();
+  out.optimizer = {optimizer.lr(),  optimizer.beta1(),        optimizer.beta2(),
+                   optimizer.eps(), optimizer.weight_decay(), optimizer.clip()};
+  TAILOR_ASSIGN_OR_RETURN(out.schedule.kind,
+                          enum_from(kLrSchedules, proto.schedule().kind(), "LrScheduleSpec.kind"));
+  out.schedule.warmup_fraction = proto.schedule().warmup_fraction();
+  out.schedule.warmup_steps = proto.schedule().warmup_steps();
+  out.schedule.final_fraction = proto.schedule().final_fraction();
+  TAILOR_ASSIGN_OR_RETURN(out.precision,
+                          enum_from(kPrecisions, proto.precision(), "TrainSpec.precision"));
+  out.log_every_steps = proto.log_every_steps();
+  out.evaluate_every_tokens = proto.evaluate_every_tokens();
+  out.checkpoint_every_ms = proto.checkpoint_every_ms();
+  out.validation_tokens = proto.validation_tokens();
+  out.init_std = proto.init_std();
+  return out;
+}
+
+void write(const GeometrySpec& value, v1::GeometrySpec* out) {
+  out->set_enabled(value.enabled);
+  out->mutable_layers()->Add(value.layers.begin(), value.layers.end());
+  out->set_tokens(value.tokens);
+  out->set_subsamples(value.subsamples);
+  out->set_rho(value.rho);
+}
+
+GeometrySpec read(const v1::GeometrySpec& proto) {
+  GeometrySpec out;
+  out.enabled = proto.enabled();
+  out.layers.assign(proto.layers().begin(), proto.layers().end());
+  out.tokens = proto.tokens();
+  out.subsamples = proto.subsamples();
+  out.rho = proto.rho();
+  return out;
+}
+
+// ---- pieces of Report
+
+template <typename Map>
+void write_values(const std::map<std::string, double>& values, Map* out) {
+  for (const auto& [name, value] : values) (*out)[utf8(name)] = value;
+}
+
+void write(const StartedReport& value, v1::Report* out) {
+  auto* body = out->mutable_started();
+  body->set_pid(value.pid);
+  body->set_host(utf8(value.host));
+  body->set_device(utf8(value.device));
+  body->set_version(utf8(value.version));
+  body->set_data_hash(utf8(value.data_hash));
+  body->set_resumed_step(value.resumed_step);
+  body->set_resumed_from(utf8(value.resumed_from));
+  body->set_parameters_body(value.parameters_body);
+  body->set_parameters_total(value.parameters_total);
+  body->set_steps_total(value.steps_total);
+}
+
+void write(const MetricReport& value, v1::Report* out) {
+  auto* body = out->mutable_metric();
+  body->set_step(value.step);
+  body->set_tokens(value.tokens);
+  write_values(value.values, body->mutable_values());
+}
+
+void write(const CheckpointReport& value, v1::Report* out) {
+  auto* body = out->mutable_checkpoint();
+  body->set_step(value.step);
+  body->set_path(utf8(value.path));
+  body->set_sha256(utf8(value.sha256));
+  body->set_bytes(value.bytes);
+}
+
+void write(const ProfileReport& value, v1::Report* out) {
+  auto* body = out->mutable_profile();
+  body->set_step(value.step);
+  body->set_tokens(value.tokens);
+  body->set_subsamples(value.subsamples);
+  body->set_rho(value.rho);
+  body->set_seed(value.seed);
+  body->set_dropped(value.dropped);
+  for (const WorkEntry& entry : value.entries) {
+    auto* item = body->add_entries();
+    item->set_layer(entry.layer);
+    item->set_sub_block(entry.sub_block);
+    item->set_geometry(utf8(entry.geometry));
+    item->set_statistic(utf8(entry.statistic));
+    item->set_value(entry.value);
+    item->set_standard_error(entry.standard_error);
+  }
+}
+
+void write(const EndReport& value, v1::Report* out) {
+  auto* body = out->mutable_end();
+  body->set_end(enum_to(kEnds, value.end));
+  body->set_message(utf8(value.message));
+  body->set_step(value.step);
+  write_values(value.values, body->mutable_values());
+}
+
+StartedReport read(const v1::StartedReport& proto) {
+  return {proto.pid(),
+          proto.host(),
+          proto.device(),
+          proto.version(),
+          proto.data_hash(),
+          proto.resumed_step(),
+          proto.resumed_from(),
+          proto.parameters_body(),
+          proto.parameters_total(),
+          proto.steps_total()};
+}
+
+MetricReport read(const v1::MetricReport& proto) {
+  return {proto.step(), proto.tokens(), {proto.values().begin(), proto.values().end()}};
+}
+
+CheckpointReport read(const v1::CheckpointReport& proto) {
+  return {proto.step(), proto.path(), proto.sha256(), proto.bytes()};
+}
+
+ProfileReport read(const v1::WorkProfile& proto) {
+  ProfileReport out{proto.step(),
+                    proto.tokens(),
+                    proto.subsamples(),
+                    proto.rho(),
+                    proto.seed(),
+                    proto.dropped(),
+                    {}};
+  for (const auto& entry : proto.entries()) {
+    out.entries.push_back({entry.layer(), entry.sub_block(), entry.geometry(), entry.statistic(),
+                           entry.value(), entry.standard_error()});
+  }
+  return out;
+}
+
+Result<EndReport> read(const v1::EndReport& proto) {
+  EndReport out;
+  TAILOR_ASSIGN_OR_RETURN(out.end, enum_from(kEnds, proto.end(), "EndReport.end"));
+  out.message = proto.message();
+  out.step = proto.step();
+  out.values = {proto.values().begin(), proto.values().end()};
+  return out;
+}
+
+// ---- pieces of the stream
+
+void write(const AttemptRef& value, v1::AttemptRef* out) {
+  out->set_trial(value.attempt.trial.value);
+  out->set_attempt(value.attempt.number);
+  out->set_token(value.token);
+}
+
+/// `parent` is the message that holds the reference in its field `ref`.
+template <typename Parent>
+Result<AttemptRef> read_ref(const Parent& parent, std::string_view name) {
+  if (!parent.has_ref()) return refuse("{}.ref is missing", name);
+  return AttemptRef{{TrialId{parent.ref().trial()}, parent.ref().attempt()}, parent.ref().token()};
+}
+
+void write(const Hello& value, v1::WorkerMessage* out) {
+  auto* body = out->mutable_hello();
+  body->set_worker_name(utf8(value.worker_name));
+  body->set_instance(utf8(value.instance));
+  body->set_version(utf8(value.version));
+  body->set_host(utf8(value.host));
+  for (const Slot& slot : value.slots) {
+    auto* item = body->add_slots();
+    item->set_index(slot.index);
+    item->set_kind(enum_to(kDevices, slot.kind));
+    item->set_name(utf8(slot.name));
+    item->set_memory_bytes(slot.memory_bytes);
+    item->set_threads(slot.threads);
+  }
+  for (const HeldAttempt& held : value.held) {
+    auto* item = body->add_held();
+    write(held.ref, item->mutable_ref());
+    item->mutable_slots()->Add(held.slots.begin(), held.slots.end());
+    item->set_running(held.running);
+    item->set_acked_sequence(held.acked_sequence);
+  }
+}
+
+void write(const Heartbeat& value, v1::WorkerMessage* out) {
+  auto* body = out->mutable_heartbeat();
+  body->set_serial(value.serial);
+  for (const AttemptRef& ref : value.running) write(ref, body->add_running());
+}
+
+void write(const Reports& value, v1::WorkerMessage* out) {
+  auto* body = out->mutable_reports();
+  write(value.ref, body->mutable_ref());
+  for (const Report& report : value.reports) to_proto(report, body->add_reports());
+}
+
+void write(const LogChunk& value, v1::WorkerMessage* out) {
+  auto* body = out->mutable_log();
+  write(value.ref, body->mutable_ref());
+  body->set_offset(value.offset);
+  body->set_data(value.bytes);
+}
+
+void write(const Draining& value, v1::WorkerMessage* out) {
+  out->mutable_draining()->set_reason(utf8(value.reason));
+}
+
+Result<WorkerMessage> read(const v1::Hello& proto) {
+  Hello out{proto.worker_name(), proto.instance(), proto.version(), proto.host(), {}, {}};
+  for (const auto& slot : proto.slots()) {
+    TAILOR_ASSIGN_OR_RETURN(const DeviceKind kind, enum_from(kDevices, slot.kind(), "Slot.kind"));
+    out.slots.push_back({slot.index(), kind, slot.name(), slot.memory_bytes(), slot.threads()});
+  }
+  for (const auto& held : proto.held()) {
+    TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(held, "HeldAttempt"));
+    out.held.push_back(
+        {ref, {held.slots().begin(), held.slots().end()}, held.running(), held.acked_sequence()});
+  }
+  return WorkerMessage(std::move(out));
+}
+
+Result<WorkerMessage> read(const v1::Heartbeat& proto) {
+  Heartbeat out{proto.serial(), {}};
+  for (const auto& ref : proto.running()) {
+    out.running.push_back({{TrialId{ref.trial()}, ref.attempt()}, ref.token()});
+  }
+  return WorkerMessage(std::move(out));
+}
+
+Result<WorkerMessage> read(const v1::Reports& proto) {
+  Reports out;
+  TAILOR_ASSIGN_OR_RETURN(out.ref, read_ref(proto, "Reports"));
+  for (const auto& report : proto.reports()) {
+    TAILOR_ASSIGN_OR_RETURN(out.reports.emplace_back(), from_proto(report));
+  }
+  return WorkerMessage(std::move(out));
+}
+
+Result<WorkerMessage> read(const v1::LogChunk& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "LogChunk"));
+  return WorkerMessage(LogChunk{ref, proto.offset(), proto.data()});
+}
+
+void write(const Welcome& value, v1::CoordinatorMessage* out) {
+  auto* body = out->mutable_welcome();
+  body->set_worker(value.worker.value);
+  body->set_heartbeat_ms(value.heartbeat_ms);
+  body->set_lease_ms(value.lease_ms);
+  for (const HeldVerdict& verdict : value.held) {
+    auto* item = body->add_held();
+    write(verdict.ref, item->mutable_ref());
+    item->set_keep(verdict.keep);
+    item->set_acked_sequence(verdict.acked_sequence);
+    item->set_log_offset(verdict.log_offset);
+  }
+}
+
+void write(const Assign& value, v1::CoordinatorMessage* out) {
+  auto* body = out->mutable_assign();
+  to_proto(value.spec, body->mutable_spec());
+  body->mutable_slots()->Add(value.slots.begin(), value.slots.end());
+}
+
+void write(const HeartbeatAck& value, v1::CoordinatorMessage* out) {
+  out->mutable_heartbeat_ack()->set_serial(value.serial);
+}
+
+void write(const ReportsAck& value, v1::CoordinatorMessage* out) {
+  auto* body = out->mutable_reports_ack();
+  write(value.ref, body->mutable_ref());
+  body->set_through_sequence(value.through_sequence);
+}
+
+void write(const LogAck& value, v1::CoordinatorMessage* out) {
+  auto* body = out->mutable_log_ack();
+  write(value.ref, body->mutable_ref());
+  body->set_through_offset(value.through_offset);
+}
+
+void write(const Stop& value, v1::CoordinatorMessage* out) {
+  auto* body = out->mutable_stop();
+  write(value.ref, body->mutable_ref());
+  body->set_reason(utf8(value.reason));
+  body->set_discard(value.discard);
+}
+
+void write(const Drain&, v1::CoordinatorMessage* out) { out->mutable_drain(); }
+
+Result<CoordinatorMessage> read(const v1::Welcome& proto) {
+  Welcome out{WorkerId{proto.worker()}, proto.heartbeat_ms(), proto.lease_ms(), {}};
+  for (const auto& held : proto.held()) {
+    TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(held, "HeldVerdict"));
+    out.held.push_back({ref, held.keep(), held.acked_sequence(), held.log_offset()});
+  }
+  return CoordinatorMessage(std::move(out));
+}
+
+Result<CoordinatorMessage> read(const v1::Assign& proto) {
+  if (!proto.has_spec()) return refuse("Assign.spec is missing");
+  Assign out;
+  TAILOR_ASSIGN_OR_RETURN(out.spec, from_proto(proto.spec()));
+  out.slots.assign(proto.slots().begin(), proto.slots().end());
+  return CoordinatorMessage(std::move(out));
+}
+
+Result<CoordinatorMessage> read(const v1::ReportsAck& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "ReportsAck"));
+  return CoordinatorMessage(ReportsAck{ref, proto.through_sequence()});
+}
+
+Result<CoordinatorMessage> read(const v1::LogAck& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "LogAck"));
+  return CoordinatorMessage(LogAck{ref, proto.through_offset()});
+}
+
+Result<CoordinatorMessage> read(const v1::Stop& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "Stop"));
+  return CoordinatorMessage(Stop{ref, proto.reason(), proto.discard()});
+}
+
+std::string print_json(const google::protobuf::Message& message, bool indented) {
+  json::JsonPrintOptions options;
+  options.add_whitespace = indented;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string out;
+  const auto status = json::MessageToJsonString(message, &out, options);
+  TAILOR_CHECK(status.ok(), "protobuf cannot print its own message: {}", status.ToString());
+  return out;
+}
+
+Status parse_json(std::string_view text, google::protobuf::Message* out) {
+  const auto status =
+      json::JsonStringToMessage(google::protobuf::StringPiece(text.data(), text.size()), out);
+  if (status.ok()) return Status::ok();
+  return Status(Code::kInvalidArgument, status.message().ToString());
+}
+
+}  // namespace
+
+void to_proto(const shape::Architecture& value, v1::Architecture* out) {
+  out->Clear();
+  out->set_family(enum_to(kFamilies, value.family));
+  out->set_d_model(value.d_model);
+  out->set_heads(value.heads);
+  out->set_kv_heads(value.kv_heads);
+  out->set_head_dim(value.head_dim);
+  out->set_vocab_size(value.vocab_size);
+  out->set_tie_embeddings(value.tie_embeddings);
+  out->set_ffn_kind(enum_to(kFfnKinds, value.ffn_kind));
+  out->set_ffn_norm(enum_to(kFfnNorms, value.ffn_norm));
+  out->set_ffn_outer_residual(value.ffn_outer_residual);
+  for (const shape::LayerWidths& widths : value.widths) {
+    out->add_widths()->mutable_d_h()->Add(widths.begin(), widths.end());
+  }
+  out->set_rope_theta(value.rope_theta);
+  out->set_norm_eps(value.norm_eps);
+}
+
+Result<shape::Architecture> from_proto(const v1::Architecture& proto) {
+  shape::Architecture out;
+  TAILOR_ASSIGN_OR_RETURN(out.family, enum_from(kFamilies, proto.family(), "Architecture.family"));
+  out.d_model = proto.d_model();
+  out.heads = proto.heads();
+  out.kv_heads = proto.kv_heads();
+  out.head_dim = proto.head_dim();
+  out.vocab_size = proto.vocab_size();
+  out.tie_embeddings = proto.tie_embeddings();
+  TAILOR_ASSIGN_OR_RETURN(out.ffn_kind,
+                          enum_from(kFfnKinds, proto.ffn_kind(), "Architecture.ffn_kind"));
+  TAILOR_ASSIGN_OR_RETURN(out.ffn_norm,
+                          enum_from(kFfnNorms, proto.ffn_norm(), "Architecture.ffn_norm"));
+  out.ffn_outer_residual = proto.ffn_outer_residual();
+  for (const auto& widths : proto.widths()) {
+    out.widths.emplace_back(widths.d_h().begin(), widths.d_h().end());
+  }
+  out.rope_theta = proto.rope_theta();
+  out.norm_eps = proto.norm_eps();
+  TAILOR_RETURN_IF_ERROR(shape::validate(out).with_context("Architecture"));
+  return out;
+}
+
+void to_proto(const TrialSpec& value, v1::TrialSpec* out) {
+  out->Clear();
+  out->set_trial(value.trial.value);
+  out->set_attempt(value.attempt);
+  out->set_token(value.token);
+  out->set_sweep_name(utf8(value.sweep_name));
+  out->set_candidate_name(utf8(value.candidate_name));
+  out->set_seed(value.seed);
+  to_proto(value.architecture, out->mutable_architecture());
+  write(value.data, out->mutable_data());
+  write(value.train, out->mutable_train());
+  write(value.geometry, out->mutable_geometry());
+  out->set_device(utf8(value.device));
+  out->set_threads(value.threads);
+  for (const std::string& folder : value.resume_from) out->add_resume_from(utf8(folder));
+}
+
+Result<TrialSpec> from_proto(const v1::TrialSpec& proto) {
+  if (!proto.has_architecture()) return refuse("TrialSpec.architecture is missing");
+  if (!proto.has_data()) return refuse("TrialSpec.data is missing");
+  if (!proto.has_train()) return refuse("TrialSpec.train is missing");
+  if (!proto.has_geometry()) return refuse("TrialSpec.geometry is missing");
+  TrialSpec out;
+  out.trial = TrialId{proto.trial()};
+  out.attempt = proto.attempt();
+  out.token = proto.token();
+  out.sweep_name = proto.sweep_name();
+  out.candidate_name = proto.candidate_name();
+  out.seed = proto.seed();
+  TAILOR_ASSIGN_OR_RETURN(out.architecture, from_proto(proto.architecture()));
+  out.data = read(proto.data());
+  TAILOR_ASSIGN_OR_RETURN(out.train, read(proto.train()));
+  out.geometry = read(proto.geometry());
+  out.device = proto.device();
+  out.threads = proto.threads();
+  out.resume_from.assign(proto.resume_from().begin(), proto.resume_from().end());
+  return out;
+}
+
+void to_proto(const Report& value, v1::Report* out) {
+  out->Clear();
+  out->set_sequence(value.sequence);
+  out->set_wall_ms(value.wall_ms);
+  std::visit([out](const auto& body) { write(body, out); }, value.body);
+}
+
+Result<Report> from_proto(const v1::Report& proto) {
+  Report out;
+  out.sequence = proto.sequence();
+  out.wall_ms = proto.wall_ms();
+  switch (proto.body_case()) {
+    case v1::Report::kStarted:
+      out.body = read(proto.started());
+      return out;
+    case v1::Report::kMetric:
+      out.body = read(proto.metric());
+      return out;
+    case v1::Report::kCheckpoint:
+      out.body = read(proto.checkpoint());
+      return out;
+    case v1::Report::kProfile:
+      out.body = read(proto.profile());
+      return out;
+    case v1::Report::kEnd: {
+      TAILOR_ASSIGN_OR_RETURN(out.body, read(proto.end()));
+      return out;
+    }
+    case v1::Report::BODY_NOT_SET:
+      break;
+  }
+  return refuse("Report {} has no body", proto.sequence());
+}
+
+void to_proto(const WorkerMessage& value, v1::WorkerMessage* out) {
+  out->Clear();
+  std::visit([out](const auto& body) { write(body, out); }, value);
+}
+
+Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto) {
+  switch (proto.body_case()) {
+    case v1::WorkerMessage::kHello:
+      return read(proto.hello());
+    case v1::WorkerMessage::kHeartbeat:
+      return read(proto.heartbeat());
+    case v1::WorkerMessage::kReports:
+      return read(proto.reports());
+    case v1::WorkerMessage::kLog:
+      return read(proto.log());
+    case v1::WorkerMessage::kDraining:
+      return WorkerMessage(Draining{proto.draining().reason()});
+    case v1::WorkerMessage::BODY_NOT_SET:
+      break;
+  }
+  return refuse("WorkerMessage has no body");
+}
+
+void to_proto(const CoordinatorMessage& value, v1::CoordinatorMessage* out) {
+  out->Clear();
+  std::visit([out](const auto& body) { write(body, out); }, value);
+}
+
+Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto) {
+  switch (proto.body_case()) {
+    case v1::CoordinatorMessage::kWelcome:
+      return read(proto.welcome());
+    case v1::CoordinatorMessage::kAssign:
+      return read(proto.assign());
+    case v1::CoordinatorMessage::kHeartbeatAck:
+      return CoordinatorMessage(HeartbeatAck{proto.heartbeat_ack().serial()});
+    case v1::CoordinatorMessage::kReportsAck:
+      return read(proto.reports_ack());
+    case v1::CoordinatorMessage::kLogAck:
+      return read(proto.log_ack());
+    case v1::CoordinatorMessage::kStop:
+      return read(proto.stop());
+    case v1::CoordinatorMessage::kDrain:
+      return CoordinatorMessage(Drain{});
+    case v1::CoordinatorMessage::BODY_NOT_SET:
+      break;
+  }
+  return refuse("CoordinatorMessage has no body");
+}
+
+std::string to_json(const TrialSpec& spec) {
+  v1::TrialSpec proto;
+  to_proto(spec, &proto);
+  std::string text = print_json(proto, /*indented=*/true);
+  if (text.empty() || text.back() != '\n') text += '\n';
+  return text;
+}
+
+Result<TrialSpec> trial_spec_from_json(std::string_view text) {
+  v1::TrialSpec proto;
+  TAILOR_RETURN_IF_ERROR(parse_json(text, &proto));
+  return from_proto(proto);
+}
+
+std::string to_json_line(const Report& report) {
+  v1::Report proto;
+  to_proto(report, &proto);
+  return print_json(proto, /*indented=*/false);
+}
+
+Result<Report> report_from_json(std::string_view line) {
+  v1::Report proto;
+  TAILOR_RETURN_IF_ERROR(parse_json(line, &proto));
+  return from_proto(proto);
+}
+
+}  // namespace tailor::protocol
