@@ -1,0 +1,135 @@
+// tailor plan: what a sweep will run, before anything runs. Works on the file alone.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "client/format.h"
+#include "client/table.h"
+#include "sweep/plan.h"
+
+namespace tailor::client {
+namespace {
+
+Json row_json(const sweep::PlanRow& row) {
+  Json out;
+  out["name"] = row.name;
+  out["feasible"] = row.feasible;
+  out["reason"] = row.reason;
+  out["duplicate_of"] = row.duplicate_of.empty() ? Json(nullptr) : Json(row.duplicate_of);
+  if (!row.feasible) return out;
+  const auto& candidate = row.candidate;
+  const auto& architecture = candidate.architecture;
+  out["d_model"] = architecture.d_model;
+  out["layers"] = architecture.layers();
+  out["heads"] = architecture.heads;
+  out["kv_heads"] = architecture.kv_heads;
+  out["head_dim"] = architecture.head_dim;
+  out["ffn_kind"] = std::string(shape::ffn_kind_name(architecture.ffn_kind));
+  out["widths"] = architecture.widths;
+  out["attention"] = candidate.counts.attention;
+  out["ffn"] = candidate.counts.ffn;
+  out["norms"] = candidate.counts.norms;
+  out["embedding"] = candidate.counts.embedding;
+  out["body"] = candidate.counts.body;
+  out["total"] = candidate.counts.total;
+  out["budget_error"] = candidate.budget_error;
+  out["tokens"] = candidate.train.tokens;
+  out["training_flops"] = row.training_flops;
+  out["memory_bytes"] = row.memory_bytes;
+  return out;
+}
+
+/// "4 x 512" when every sub-MLP has one width, else "4 x 128..384".
+std::string widths_text(const shape::Architecture& architecture) {
+  std::int32_t low = architecture.widths[0][0], high = low;
+  for (const auto& layer : architecture.widths) {
+    for (const std::int32_t w : layer) {
+      low = std::min(low, w);
+      high = std::max(high, w);
+    }
+  }
+  const std::size_t k = architecture.widths[0].size();
+  return low == high ? fmt::format("{} x {}", k, low) : fmt::format("{} x {}..{}", k, low, high);
+}
+
+void print(const Printer& out, const sweep::Plan& plan) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& row : plan.rows) {
+    if (!row.feasible) {
+      rows.push_back({row.name, out.state("infeasible"), "", "", "", "", "", "", "", row.reason});
+      continue;
+    }
+    const auto& c = row.candidate;
+    rows.push_back({row.name, row.duplicate_of.empty() ? "ok" : "same as " + row.duplicate_of,
+                    std::to_string(c.architecture.layers()), std::to_string(c.architecture.d_model),
+                    widths_text(c.architecture), with_thousands(c.counts.body),
+                    plan.spec.budget ? fmt::format("{:+}", c.budget_error) : "-",
+                    with_thousands(c.counts.total), fmt::format("{:.2e}", row.training_flops),
+                    fmt::format("{:.2f} GiB", static_cast<double>(row.memory_bytes) / (1 << 30))});
+  }
+  out.table({{"CANDIDATE"}, {"STATE"}, {"L", Align::kRight}, {"D_MODEL", Align::kRight},
+             {"K x D_H", Align::kRight}, {"BODY", Align::kRight}, {"OFF BUDGET", Align::kRight},
+             {"TOTAL", Align::kRight}, {"FLOPS/TRIAL", Align::kRight}, {"MEMORY", Align::kRight}},
+            rows);
+  const std::size_t n = plan.spec.seeds.size();
+  out.note(fmt::format("{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",
+                       plan.feasible, plan.infeasible, plan.duplicates, plan.trials,
+                       plan.feasible - plan.duplicates, n));
+  if (!plan.exhaustive) {
+    out.note(fmt::format("the space has {} points; only the first {} were looked at", plan.points,
+                         plan.rows.size()));
+  }
+  if (n < 2) {
+    out.note("1 seed: no interval and no test is possible; differences will be shown without one");
+  } else {
+    out.note(fmt::format("{} paired seeds: a sign-flip test cannot go below p = {:.4g}; a 95 % t-interval "
+                         "excludes 0 when the mean difference exceeds {:.2f} x its SD over seeds",
+                         n, plan.smallest_p, plan.resolvable_effect_sd));
+  }
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Context& context) {
+  struct Options {
+    std::string file;
+    std::size_t rows_max = 10'000;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = add_command(app, "plan", "What a sweep file will run: exact counts, nothing is started.",
+                                  "  tailor plan sweep.toml\n  tailor plan sweep.toml --json");
+  command->add_option("SWEEP.toml", options->file, "the sweep file")->required();
+  command->add_option("--max", options->rows_max, "candidates to look at, at most");
+  command->callback([&context, options] {
+    const std::string text = require(read_file(options->file, 64 << 20));
+    const std::string base =
+        std::filesystem::absolute(options->file).lexically_normal().parent_path().string();
+    const sweep::Spec spec = require(sweep::parse(text, options->file, base));
+    const sweep::Plan plan = sweep::make_plan(spec, options->rows_max);
+    const Printer out = context.printer();
+    if (out.json()) {
+      Json json;
+      json["name"] = spec.name;
+      json["points"] = plan.points;
+      json["feasible"] = plan.feasible;
+      json["infeasible"] = plan.infeasible;
+      json["duplicates"] = plan.duplicates;
+      json["seeds"] = spec.seeds;
+      json["trials"] = plan.trials;
+      json["exhaustive"] = plan.exhaustive;
+      json["smallest_p"] = plan.smallest_p;
+      json["resolvable_effect_sd"] = json_number(plan.resolvable_effect_sd);
+      json["candidates"] = Json::array();
+      for (const auto& row : plan.rows) json["candidates"].push_back(row_json(row));
+      out.document(json);
+    } else {
+      print(out, plan);
+    }
+    if (plan.feasible == 0) throw Failure(Exit::kUsage, "no candidate of this sweep is feasible");
+  });
+}
+
+}  // namespace tailor::client

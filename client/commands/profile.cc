@@ -1,0 +1,53 @@
+// tailor profile: the work profile of a trial, layer by layer.
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "client/format.h"
+#include "client/table.h"
+
+namespace tailor::client {
+
+void add_profile(CLI::App& app, Context& context) {
+  auto trial = std::make_shared<std::string>();
+  CLI::App* command = add_command(app, "profile", "Shows how each layer of a trained trial moves its token cloud.",
+                                  "  tailor profile t41\n  tailor profile t41 --json");
+  command->add_option("TRIAL", *trial, "trial id")->required();
+  command->callback([&context, trial] {
+    v1::GetTrialRequest request;
+    request.set_trial(trial_id(*trial));
+    const auto answer = context.call<v1::GetTrialRequest, v1::GetTrialResponse>(
+        &v1::CoordinatorService::Stub::GetTrial, request);
+    const Printer out = context.printer();
+    if (answer.profile_size() == 0) {
+      throw Failure(Exit::kNotFound, fmt::format("{} has no work profile; set `geometry` in [evaluate] of its sweep file "
+                                                 "and let it finish", *trial));
+    }
+    if (out.json()) {
+      Json json;
+      json["trial"] = request.trial();
+      json["profile"] = to_json(answer)["profile"];
+      return out.document(json);
+    }
+    std::map<std::pair<int, int>, std::map<std::string, std::string>> cells;
+    std::set<std::string> names;
+    for (const auto& entry : answer.profile()) {
+      const std::string name = entry.geometry() + " " + entry.statistic();
+      names.insert(name);
+      cells[{entry.layer(), entry.sub_block()}][name] =
+          fmt::format("{:.4g} ({:.1g})", entry.value(), entry.standard_error());
+    }
+    std::vector<Column> columns = {{"LAYER", Align::kRight}, {"SUB-MLP", Align::kRight}};
+    for (const auto& name : names) columns.push_back({name + " (SE)", Align::kRight});
+    std::vector<std::vector<std::string>> rows;
+    for (auto& [key, values] : cells) {
+      std::vector<std::string> row = {std::to_string(key.first), key.second < 0 ? "all" : std::to_string(key.second)};
+      for (const auto& name : names) row.push_back(values.count(name) > 0 ? values[name] : "-");
+      rows.push_back(std::move(row));
+    }
+    out.table(columns, rows);
+  });
+}
+
+}  // namespace tailor::client

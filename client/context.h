@@ -1,0 +1,108 @@
+// What every command shares: where the coordinator is, how to print, how failures become exit codes.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "client/output.h"
+#include "tailor/v1/coordinator.grpc.pb.h"
+
+namespace tailor::client {
+
+/// Exit codes of design.md 9; documented in docs/cli.md.
+enum class Exit : int {
+  kOk = 0,
+  kInternal = 1,
+  kUsage = 2,
+  kNotFound = 3,
+  kSomeFailed = 4,
+  kUnreachable = 5,
+  kAuth = 6,
+  kConflict = 7,
+  kTimedOut = 8,
+  kInterrupted = 130,
+};
+
+/// The exit code that a failed call ends the program with.
+Exit exit_for(Code code);
+
+/// Ends a command: main prints the message on stderr and exits with the code. The only exception of the
+/// client, thrown by commands and caught in main.
+class Failure : public std::runtime_error {
+ public:
+  Failure(Exit exit_code, const std::string& message)
+      : std::runtime_error(message), exit_code_(exit_code) {}
+  Exit exit_code() const { return exit_code_; }
+
+ private:
+  Exit exit_code_;
+};
+
+/// Throws the Failure for `status` unless it is ok.
+void require(const Status& status);
+template <typename T>
+T require(Result<T> result) {
+  if (!result) require(result.error());
+  return std::move(*result);
+}
+
+/// Where a setting came from, for `tailor info`.
+struct Setting {
+  std::string value;
+  std::string origin;  ///< "flag", "environment TAILOR_COORDINATOR", a file's path, "default"
+};
+
+class Context {
+ public:
+  // Set by main from the global flags, before a command runs.
+  std::string coordinator_flag;
+  bool json = false;
+  std::string color = "auto";
+  double timeout_s = 30;
+
+  /// The coordinator's address: flag > TAILOR_COORDINATOR > ./tailor.toml > user file > default.
+  Setting coordinator() const;
+
+  /// Connected lazily. One channel a process.
+  v1::CoordinatorService::Stub& stub();
+
+  /// Runs one unary call with the deadline; throws Failure with the address when nobody answers.
+  template <typename Request, typename Response>
+  Response call(grpc::Status (v1::CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                     Response*),
+                const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline());
+    Response response;
+    check((stub().*method)(&context, request, &response));
+    return response;
+  }
+
+  /// Throws the Failure of a gRPC status unless it is ok.
+  void check(const grpc::Status& status) const;
+
+  gpr_timespec deadline() const;
+  Printer printer() const { return Printer(json, color); }
+
+ private:
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+};
+
+/// "s3" and "3" are ids, anything else is a name; "last" is the newest sweep.
+v1::SweepRef sweep_ref(const std::string& text);
+/// Throws Failure(kUsage) for a text that is no trial id.
+std::uint64_t trial_id(const std::string& text);
+
+/// True once SIGINT arrived. Installed by `catch_interrupt`; polled by commands that wait.
+bool interrupted();
+void catch_interrupt();
+
+}  // namespace tailor::client
