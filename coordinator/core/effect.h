@@ -1,5 +1,5 @@
-// Effects: what core::step wants done. Writes go into one transaction; everything outward (replies, messages
-// to workers) is released only after that transaction is durable.
+// Effects: what core::step wants done. Writes go into one transaction; everything outward (replies,
+// messages to workers) is released only after that transaction is durable.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,8 @@ using Outward = std::variant<Reply, SendTo, CloseSession>;
 struct Effects {
   std::vector<storage::Mutation> writes;
   std::vector<Outward> outward;
-  /// When the engine must send a Tick at the latest, if nothing else happens; nullopt = no deadline.
+  /// When the engine must send a Tick at the latest, if nothing else happens; nullopt = no
+  /// deadline.
   std::optional<MonotonicMs> wake_at_ms;
 };
 

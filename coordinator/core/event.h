@@ -1,5 +1,5 @@
-// Events: everything that can happen to the coordinator, as values. Made by rpc/ (requests), by the worker
-// sessions and by the engine's timer; consumed by core::step, one at a time.
+// Events: everything that can happen to the coordinator, as values. Made by rpc/ (requests), by the
+// worker sessions and by the engine's timer; consumed by core::step, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +73,8 @@ struct SessionClosed {
 
 /// Nothing happened but time: leases may have run out, back-offs may be over.
 struct Tick {};
-/// The coordinator did not listen for `gap_ms` (full disk, suspended machine): every lease is extended by
-/// so much, because nobody could renew it.
+/// The coordinator did not listen for `gap_ms` (full disk, suspended machine): every lease is
+/// extended by so much, because nobody could renew it.
 struct Stalled {
   std::int64_t gap_ms = 0;
 };

@@ -1,5 +1,5 @@
-// State: everything the coordinator decides from. Owned by one thread (the engine's), changed by core::step
-// only, rebuilt from a storage::Snapshot by core::load. No I/O, no clock, no randomness.
+// State: everything the coordinator decides from. Owned by one thread (the engine's), changed by
+// core::step only, rebuilt from a storage::Snapshot by core::load. No I/O, no clock, no randomness.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "coordinator/core/event.h"
@@ -19,26 +20,36 @@
 namespace tailor::core {
 
 struct Options {
-  std::int64_t heartbeat_ms = 5'000;   ///< told to workers
-  std::int64_t lease_ms = 30'000;      ///< of an attempt without heartbeats; > trainer lease + heartbeat
-  std::int64_t backoff_ms = 2'000;     ///< before the 2nd attempt after a failure; doubles, at most 5 min
-  std::uint32_t same_failure_workers = 2;  ///< the same failure class on so many workers ends the trial
-  std::uint32_t queue_ahead = 64;      ///< trials kept queued per sweep beyond what runs (lazy search)
+  std::int64_t heartbeat_ms = 5'000;  ///< told to workers
+  std::int64_t lease_ms =
+      30'000;  ///< of an attempt without heartbeats; > trainer lease + heartbeat
+  std::int64_t backoff_ms =
+      2'000;  ///< before the 2nd attempt after a failure; doubles, at most 5 min
+  std::uint32_t same_failure_workers =
+      2;                           ///< the same failure class on so many workers ends the trial
+  std::uint32_t queue_ahead = 64;  ///< trials kept queued per sweep beyond what runs (lazy search)
+  std::uint32_t draws_per_step =
+      256;  ///< points resolved in one step at most; the rest follows in the next
+  std::uint64_t infeasible_max = 10'000;  ///< a search that found so many infeasible points (and
+                                          ///< 100 times more than feasible ones) is ended
 };
 
 /// The live attempt of a running trial.
 struct LiveAttempt {
   storage::AttemptRow row;
   MonotonicMs lease_deadline_ms = 0;
-  std::string stop_reason;  ///< non-empty: told to stop
+  std::string
+      stop_reason;  ///< non-empty: told to stop ("paused", "cancelled"); kept in row.message
 };
 
 struct Trial {
   storage::TrialRow row;
   std::map<protocol::EndClass, std::int32_t> failures;
-  std::set<WorkerId> failed_on;              ///< workers where an attempt failed by its own fault
-  MonotonicMs not_before_ms = 0;             ///< back-off
-  std::optional<LiveAttempt> live;           ///< exactly when row.state == kRunning
+  /// Workers where attempts ended so, for classes that are the trial's own fault. Empty once it is
+  /// final.
+  std::map<protocol::EndClass, std::set<WorkerId>> failed_on;
+  MonotonicMs not_before_ms = 0;    ///< back-off; 0 = none
+  std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning
 };
 
 struct Sweep {
@@ -48,8 +59,18 @@ struct Sweep {
   std::unordered_map<std::string, std::uint32_t> candidate_by_hash;
   std::unique_ptr<search::Algorithm> algorithm;  ///< null when there is no [space]
   bool search_done = false;                      ///< no candidate will come any more
-  std::vector<TrialId> trials;                   ///< all, ascending
+  std::size_t named = 0;             ///< the first `named` candidates come from [[candidate]]
+  std::vector<TrialId> first_trial;  ///< by candidate; its seeds follow in spec order, ids + 1
+  std::vector<std::uint32_t> open_trials;  ///< by candidate: trials that are not final
+  std::set<std::uint32_t> told;  ///< candidates of the space whose outcome the algorithm heard
+  std::vector<TrialId> trials;   ///< all, ascending
+  std::set<TrialId> ready;       ///< queued trials whose back-off is over
   std::map<storage::TrialState, std::uint64_t> counts;
+
+  std::uint64_t count(storage::TrialState state) const {
+    const auto found = counts.find(state);
+    return found == counts.end() ? 0 : found->second;
+  }
 };
 
 struct WorkerSlot {
@@ -72,6 +93,11 @@ struct State {
   std::unordered_map<std::string, SweepId> sweep_by_name;
   std::unordered_map<std::string, WorkerId> worker_by_name;
   std::unordered_map<SessionId, WorkerId> worker_by_session;
+
+  // Indexes, so that no step walks over all trials.
+  std::set<SweepId> open_sweeps;                          ///< running or paused
+  std::set<std::pair<MonotonicMs, TrialId>> leases;       ///< of live attempts, by deadline
+  std::set<std::pair<MonotonicMs, TrialId>> backing_off;  ///< queued trials, by `not_before_ms`
 };
 
 }  // namespace tailor::core

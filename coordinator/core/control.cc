@@ -1,0 +1,198 @@
+// Requests of people: pause, resume, cancel, priority, retry, drain. None of them needs a worker to
+// be there.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "coordinator/core/json.h"
+#include "coordinator/core/transition.h"
+
+namespace tailor::core {
+
+using protocol::EndClass;
+using storage::SweepState;
+using storage::TrialState;
+
+namespace {
+
+std::vector<TrialId> trials_in(const State& state, const Sweep& sweep, TrialState wanted) {
+  std::vector<TrialId> found;
+  if (sweep.count(wanted) == 0) return found;
+  for (const TrialId id : sweep.trials) {
+    if (state.trials.at(id).row.state == wanted) found.push_back(id);
+  }
+  return found;
+}
+
+/// A running trial is told to stop; with its worker away, nobody is waited for: the attempt ends
+/// now and its token is stale when the worker comes back.
+void stop_running(Transition& t, Trial& trial, std::string_view reason) {
+  ask_to_stop(t, trial, reason);
+  if (t.worker_of(*trial.live).session == 0) {
+    end_attempt(t, trial, EndClass::kStopped, fmt::format("{} while its worker was away", reason),
+                nullptr);
+  }
+}
+
+void cancel_trial(Transition& t, Trial& trial) {
+  if (trial.row.state == TrialState::kQueued) {
+    finish_trial(t, trial, TrialState::kCancelled, trial.row.end_class, "cancelled by request");
+  } else if (trial.row.state == TrialState::kRunning) {
+    stop_running(t, trial, "cancelled");
+  }
+}
+
+void retry_trial(Transition& t, Trial& trial) {
+  Sweep& sweep = t.sweep_of(trial);
+  trial.failures.clear();
+  trial.row.failures_json = failures_to_json({});
+  trial.row.ended_ms = 0;
+  trial.row.objective.reset();
+  trial.row.final_values.clear();
+  if (sweep.row.state == SweepState::kCompleted) {
+    sweep.row.state = SweepState::kRunning;
+    sweep.row.ended_ms = 0;
+    t.state.open_sweeps.insert(sweep.row.id);
+    t.touch(sweep);
+    t.event("sweep_resumed", {sweep.row.id, {}, 0, {}}, "trials are tried again");
+  }
+  queue_trial(t, trial, 0);
+}
+
+void pause(Transition& t, Sweep& sweep) {
+  sweep.row.state = SweepState::kPaused;
+  t.touch(sweep);
+  t.event("sweep_paused", {sweep.row.id, {}, 0, {}}, "");
+  for (const TrialId id : trials_in(t.state, sweep, TrialState::kRunning)) {
+    stop_running(t, t.state.trials.at(id), "paused");
+  }
+}
+
+void resume(Transition& t, Sweep& sweep) {
+  sweep.row.state = SweepState::kRunning;
+  t.touch(sweep);
+  t.placement_changed = true;
+  t.event("sweep_resumed", {sweep.row.id, {}, 0, {}}, "");
+  complete_if_done(t, sweep);
+}
+
+void cancel(Transition& t, Sweep& sweep) {
+  sweep.row.state = SweepState::kCancelled;
+  sweep.row.ended_ms = t.now.wall_ms;
+  t.state.open_sweeps.erase(sweep.row.id);
+  t.touch(sweep);
+  t.event("sweep_cancelled", {sweep.row.id, {}, 0, {}}, "");
+  for (const TrialState state : {TrialState::kQueued, TrialState::kRunning}) {
+    for (const TrialId id : trials_in(t.state, sweep, state))
+      cancel_trial(t, t.state.trials.at(id));
+  }
+}
+
+}  // namespace
+
+void on_control_sweep(Transition& t, const ControlSweep& event) {
+  const auto found = t.state.sweeps.find(event.sweep);
+  if (found == t.state.sweeps.end()) {
+    return t.reply(event.request,
+                   {Code::kNotFound, fmt::format("there is no sweep {}", event.sweep.to_string())});
+  }
+  Sweep& sweep = found->second;
+  const SweepState state = sweep.row.state;
+  const bool ended = state == SweepState::kCompleted || state == SweepState::kCancelled;
+  if (event.action == SweepAction::kSetPriority) {
+    sweep.row.priority = event.priority;
+    t.touch(sweep);
+    t.placement_changed = true;
+    t.event("sweep_priority", {sweep.row.id, {}, 0, {}}, std::to_string(event.priority));
+    return t.reply(event.request, Status::ok());
+  }
+  if (event.action == SweepAction::kCancel && state == SweepState::kCancelled) {
+    return t.reply(event.request, Status::ok());  // asked twice
+  }
+  if (ended) {
+    return t.reply(event.request, {Code::kFailedPrecondition,
+                                   fmt::format("sweep {} is {} already", sweep.row.id.to_string(),
+                                               storage::sweep_state_name(state))});
+  }
+  switch (event.action) {
+    case SweepAction::kPause:
+      if (state == SweepState::kRunning) pause(t, sweep);
+      break;
+    case SweepAction::kResume:
+      if (state == SweepState::kPaused) resume(t, sweep);
+      break;
+    case SweepAction::kCancel:
+      cancel(t, sweep);
+      break;
+    case SweepAction::kSetPriority:
+      break;
+  }
+  t.reply(event.request, Status::ok());
+}
+
+void on_control_trials(Transition& t, const ControlTrials& event) {
+  std::set<TrialId> wanted(event.trials.begin(), event.trials.end());
+  if (event.failed_of.valid()) {
+    const auto found = t.state.sweeps.find(event.failed_of);
+    if (found == t.state.sweeps.end()) {
+      return t.reply(event.request, {Code::kNotFound, fmt::format("there is no sweep {}",
+                                                                  event.failed_of.to_string())});
+    }
+    const auto failed = trials_in(t.state, found->second, TrialState::kFailed);
+    wanted.insert(failed.begin(), failed.end());
+  }
+  TrialsOutcome outcome;
+  for (const TrialId id : wanted) {
+    const auto found = t.state.trials.find(id);
+    if (found == t.state.trials.end()) {
+      return t.reply(
+          event.request,
+          {Code::kNotFound, fmt::format("there is no trial {}; nothing was done", id.to_string())});
+    }
+    const Trial& trial = found->second;
+    const TrialState state = trial.row.state;
+    if (event.action == TrialAction::kCancel) {
+      if (!storage::is_final(state)) outcome.trials.push_back(id);
+      continue;
+    }
+    if (state != TrialState::kFailed && state != TrialState::kCancelled) continue;
+    if (t.sweep_of(trial).row.state == SweepState::kCancelled) {
+      return t.reply(
+          event.request,
+          {Code::kFailedPrecondition,
+           fmt::format("trial {} belongs to sweep {}, which is cancelled; nothing was done. "
+                       "Submit the file again under another name",
+                       id.to_string(), trial.row.sweep.to_string())});
+    }
+    outcome.trials.push_back(id);
+  }
+  if (!event.dry_run) {
+    for (const TrialId id : outcome.trials) {
+      Trial& trial = t.state.trials.at(id);
+      if (event.action == TrialAction::kCancel) {
+        cancel_trial(t, trial);
+      } else {
+        retry_trial(t, trial);
+      }
+    }
+  }
+  t.reply(event.request, Status::ok(), std::move(outcome));
+}
+
+void on_drain_worker(Transition& t, const DrainWorker& event) {
+  const auto found = t.state.workers.find(event.worker);
+  if (found == t.state.workers.end()) {
+    return t.reply(event.request, {Code::kNotFound,
+                                   fmt::format("there is no worker {}", event.worker.to_string())});
+  }
+  Worker& worker = found->second;
+  if (!worker.row.draining) {
+    worker.row.draining = true;
+    t.touch(worker);
+    t.event("worker_draining", {{}, {}, 0, worker.row.id}, "by request");
+  }
+  t.send(worker.session, protocol::Drain{});
+  t.reply(event.request, Status::ok());
+}
+
+}  // namespace tailor::core

@@ -1,0 +1,232 @@
+// What must hold between any two steps (step.h), checked by walking the whole state.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "coordinator/core/json.h"
+#include "coordinator/core/step.h"
+#include "coordinator/core/transition.h"
+
+namespace tailor::core {
+
+using storage::AttemptState;
+using storage::SweepState;
+using storage::TrialState;
+
+namespace {
+
+template <typename... Args>
+Status broken(fmt::format_string<Args...> text, Args&&... args) {
+  return {Code::kInternal, fmt::format(text, std::forward<Args>(args)...)};
+}
+
+Status check_live(const State& state, const Trial& trial, std::set<FencingToken>* tokens) {
+  const LiveAttempt& live = *trial.live;
+  const std::string id = live.row.id.to_string();
+  if (live.row.id.trial != trial.row.id || live.row.id.number != trial.row.attempts) {
+    return broken("live attempt {} is not the last of {}", id, trial.row.id.to_string());
+  }
+  if (live.row.state == AttemptState::kEnded) return broken("live attempt {} has ended", id);
+  if (live.row.token == 0 || live.row.token >= state.counters.next_token ||
+      !tokens->insert(live.row.token).second) {
+    return broken("token {} of {} is not its own", live.row.token, id);
+  }
+  if (!state.leases.contains({live.lease_deadline_ms, trial.row.id})) {
+    return broken("{} has no lease in the index", id);
+  }
+  const auto worker = state.workers.find(live.row.worker);
+  if (worker == state.workers.end()) return broken("{} runs on an unknown worker", id);
+  const Sweep& sweep = state.sweeps.at(trial.row.sweep);
+  const std::size_t need = sweep.spec->resources.gpus > 0 ? sweep.spec->resources.gpus : 1;
+  const auto held = std::count_if(worker->second.slots.begin(), worker->second.slots.end(),
+                                  [&](const WorkerSlot& s) { return s.held_by == live.row.id; });
+  if (static_cast<std::size_t>(held) != need || live.row.slots.size() != need) {
+    return broken("{} holds {} slots and wants {}", id, held, need);
+  }
+  return Status::ok();
+}
+
+Status check_trials(const State& state) {
+  std::set<FencingToken> tokens;
+  std::size_t live = 0;
+  std::size_t waiting = 0;
+  for (const auto& [id, trial] : state.trials) {
+    const std::string name = id.to_string();
+    if (trial.row.id != id || id.value >= state.counters.next_trial ||
+        !state.sweeps.contains(trial.row.sweep)) {
+      return broken("trial {} is misfiled", name);
+    }
+    const Sweep& sweep = state.sweeps.at(trial.row.sweep);
+    const bool queued = trial.row.state == TrialState::kQueued;
+    const bool ready = sweep.ready.contains(id);
+    const bool backing_off = state.backing_off.contains({trial.not_before_ms, id});
+    if (queued != (ready || backing_off) || (ready && backing_off)) {
+      return broken("trial {} is {} but ready={} backing_off={}", name,
+                    storage::trial_state_name(trial.row.state), ready, backing_off);
+    }
+    if (trial.live.has_value() != (trial.row.state == TrialState::kRunning)) {
+      return broken("trial {} is {} but {} a live attempt", name,
+                    storage::trial_state_name(trial.row.state), trial.live ? "has" : "lacks");
+    }
+    if (trial.row.state == TrialState::kCompleted && !trial.row.objective) {
+      return broken("trial {} completed without an objective", name);
+    }
+    waiting += backing_off;
+    if (trial.live) {
+      ++live;
+      TAILOR_RETURN_IF_ERROR(check_live(state, trial, &tokens));
+    }
+  }
+  if (live != state.leases.size())
+    return broken("{} live attempts, {} leases", live, state.leases.size());
+  if (waiting != state.backing_off.size()) {
+    return broken("{} trials back off, {} are indexed", waiting, state.backing_off.size());
+  }
+  return Status::ok();
+}
+
+Status check_sweep(const State& state, const Sweep& sweep) {
+  const std::string name = sweep.row.id.to_string();
+  const std::size_t seeds = sweep.spec->seeds.size();
+  if (sweep.trials.size() != sweep.candidates.size() * seeds ||
+      sweep.candidate_by_hash.size() != sweep.candidates.size() ||
+      sweep.first_trial.size() != sweep.candidates.size() ||
+      sweep.open_trials.size() != sweep.candidates.size()) {
+    return broken("sweep {} has {} candidates, {} seeds and {} trials", name,
+                  sweep.candidates.size(), seeds, sweep.trials.size());
+  }
+  std::map<TrialState, std::uint64_t> counts;
+  std::vector<std::uint32_t> open(sweep.candidates.size(), 0);
+  for (const TrialId id : sweep.trials) {
+    const Trial& trial = state.trials.at(id);
+    if (trial.row.sweep != sweep.row.id)
+      return broken("trial {} is listed by {}", id.to_string(), name);
+    ++counts[trial.row.state];
+    open[trial.row.candidate] += !storage::is_final(trial.row.state);
+  }
+  for (const TrialState s : {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted,
+                             TrialState::kStopped, TrialState::kFailed, TrialState::kCancelled}) {
+    if (counts[s] != sweep.count(s)) {
+      return broken("sweep {} counts {} {} trials, there are {}", name, sweep.count(s),
+                    storage::trial_state_name(s), counts[s]);
+    }
+  }
+  if (open != sweep.open_trials) return broken("sweep {} miscounts open trials", name);
+  const bool is_open =
+      sweep.row.state == SweepState::kRunning || sweep.row.state == SweepState::kPaused;
+  if (is_open != state.open_sweeps.contains(sweep.row.id))
+    return broken("sweep {} is misindexed", name);
+  const std::uint64_t unfinished = counts[TrialState::kQueued] + counts[TrialState::kRunning];
+  if (sweep.row.state == SweepState::kCompleted && (unfinished > 0 || !sweep.search_done)) {
+    return broken("sweep {} completed with {} trials open", name, unfinished);
+  }
+  if (is_open && unfinished == 0 && sweep.search_done)
+    return broken("sweep {} should be completed", name);
+  if (sweep.row.state == SweepState::kCancelled && counts[TrialState::kQueued] > 0) {
+    return broken("cancelled sweep {} has queued trials", name);
+  }
+  const std::int32_t parallel = sweep.spec->resources.parallel;
+  if (parallel > 0 && counts[TrialState::kRunning] > static_cast<std::uint64_t>(parallel)) {
+    return broken("sweep {} runs {} trials, {} allowed", name, counts[TrialState::kRunning],
+                  parallel);
+  }
+  if (!sweep.algorithm || sweep.row.state == SweepState::kCancelled) return Status::ok();
+  for (std::uint32_t i = 0; i < open.size(); ++i) {
+    const bool told = sweep.told.contains(i);
+    if (told && i < sweep.named) return broken("the search of {} heard of a named candidate", name);
+    if (!told && i >= sweep.named && open[i] == 0) {
+      return broken("the search of {} did not hear of candidate {}", name, i);
+    }
+  }
+  return Status::ok();
+}
+
+Status check_workers(const State& state) {
+  std::size_t connected = 0;
+  for (const auto& [id, worker] : state.workers) {
+    const std::string name = id.to_string();
+    if (id.value >= state.counters.next_worker || !state.worker_by_name.contains(worker.row.name) ||
+        state.worker_by_name.at(worker.row.name) != id) {
+      return broken("worker {} is misfiled", name);
+    }
+    for (const WorkerSlot& slot : worker.slots) {
+      if (!slot.held_by) continue;
+      const auto trial = state.trials.find(slot.held_by->trial);
+      const bool sound = trial != state.trials.end() && trial->second.live &&
+                         trial->second.live->row.id == *slot.held_by &&
+                         trial->second.live->row.worker == id;
+      if (!sound) {
+        return broken("slot {} of {} is held by {}, which is not live there", slot.slot.index, name,
+                      slot.held_by->to_string());
+      }
+    }
+    if (worker.session == 0) continue;
+    ++connected;
+    const auto session = state.worker_by_session.find(worker.session);
+    if (session == state.worker_by_session.end() || session->second != id) {
+      return broken("session {} of {} is misfiled", worker.session, name);
+    }
+  }
+  if (connected != state.worker_by_session.size()) return broken("sessions and workers differ");
+  return Status::ok();
+}
+
+}  // namespace
+
+Status check_invariants(const State& state) {
+  TAILOR_RETURN_IF_ERROR(check_trials(state));
+  for (const auto& [id, sweep] : state.sweeps) TAILOR_RETURN_IF_ERROR(check_sweep(state, sweep));
+  return check_workers(state);
+}
+
+std::string durable_text(const State& state) {
+  std::string text =
+      fmt::format("counters {} {} {} {}\n", state.counters.next_sweep, state.counters.next_trial,
+                  state.counters.next_worker, state.counters.next_token);
+  for (const auto& [id, sweep] : state.sweeps) {
+    const storage::SweepRow& row = sweep.row;
+    text += fmt::format("{} {} {} {} {} infeasible={} {} {} named={} search={}\n", id.to_string(),
+                        row.name, row.spec_hash, storage::sweep_state_name(row.state), row.priority,
+                        row.infeasible, row.created_ms, row.ended_ms, sweep.named,
+                        encode_search(sweep));
+    for (std::size_t i = 0; i < sweep.candidates.size(); ++i) {
+      const sweep::Candidate& c = sweep.candidates[i];
+      text += fmt::format("  c{} '{}' {} {} first={} open={}\n", i, c.name, c.hash,
+                          point_to_json(c.point), sweep.first_trial[i].to_string(),
+                          sweep.open_trials[i]);
+    }
+  }
+  for (const auto& [id, trial] : state.trials) {
+    const storage::TrialRow& row = trial.row;
+    text += fmt::format("{} {} c{} seed={} {} attempts={} {} [{}] '{}' {} {} {} {}", id.to_string(),
+                        row.sweep.to_string(), row.candidate, row.seed,
+                        storage::trial_state_name(row.state), row.attempts, row.failures_json,
+                        row.end_class, row.message,
+                        row.objective ? fmt::format("{}", *row.objective) : "-", row.created_ms,
+                        row.started_ms, row.ended_ms);
+    for (const auto& [name, value] : row.final_values) text += fmt::format(" {}={}", name, value);
+    for (const auto& [end, workers] : trial.failed_on) {
+      for (const WorkerId w : workers) {
+        text += fmt::format(" {}@{}", protocol::end_class_name(end), w.to_string());
+      }
+    }
+    if (trial.live) {
+      const storage::AttemptRow& a = trial.live->row;
+      text += fmt::format(" live {} token={} {} slots={} {} acked={} log={} stop='{}' {}",
+                          a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
+                          storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes,
+                          trial.live->stop_reason, a.started_json);
+    }
+    text += '\n';
+  }
+  for (const auto& [id, worker] : state.workers) {
+    const storage::WorkerRow& row = worker.row;
+    text += fmt::format("{} {} {} {} {} {} draining={} {} {}\n", id.to_string(), row.name,
+                        row.instance, row.host, row.version, row.slots_json, row.draining,
+                        row.first_seen_ms, row.last_seen_ms);
+  }
+  return text;
+}
+
+}  // namespace tailor::core

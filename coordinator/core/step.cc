@@ -1,0 +1,30 @@
+#include "coordinator/core/step.h"
+
+#include "coordinator/core/transition.h"
+
+namespace tailor::core {
+namespace {
+
+struct Dispatch {
+  Transition& t;
+  void operator()(const SubmitSweep& event) const { on_submit(t, event); }
+  void operator()(const ControlSweep& event) const { on_control_sweep(t, event); }
+  void operator()(const ControlTrials& event) const { on_control_trials(t, event); }
+  void operator()(const DrainWorker& event) const { on_drain_worker(t, event); }
+  void operator()(const SessionOpened& event) const { on_session_opened(t, event); }
+  void operator()(const SessionMessage& event) const { on_session_message(t, event); }
+  void operator()(const SessionClosed& event) const { on_session_closed(t, event); }
+  void operator()(const Tick&) const { on_tick(t); }
+  void operator()(const Stalled& event) const { on_stalled(t, event); }
+};
+
+}  // namespace
+
+Effects step(State& state, const Event& event, Now now) {
+  Transition transition(state, now);
+  std::visit(Dispatch{transition}, event);
+  schedule(transition);
+  return transition.finish();
+}
+
+}  // namespace tailor::core

@@ -1,0 +1,224 @@
+// Submission, and the search's candidates as they become trials.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/text.h"
+#include "coordinator/core/json.h"
+#include "coordinator/core/transition.h"
+
+namespace tailor::core {
+
+using storage::SweepState;
+using storage::TrialState;
+
+namespace {
+
+SubmitOutcome outcome_of(const Sweep& sweep, bool created) {
+  SubmitOutcome outcome;
+  outcome.sweep = sweep.row.id;
+  outcome.created = created;
+  outcome.candidates = sweep.candidates.size();
+  std::uint64_t candidates = outcome.candidates;
+  if (sweep.algorithm && !sweep.search_done) candidates += sweep.algorithm->remaining().value_or(0);
+  outcome.trials = candidates * sweep.spec->seeds.size();
+  return outcome;
+}
+
+std::string name_of(const sweep::Point& point) {
+  std::string name;
+  for (const auto& [path, value] : point) {
+    name += fmt::format("{}{}={}", name.empty() ? "" : " ", path, sweep::to_text(value));
+  }
+  return name;
+}
+
+/// One point of the space: a new candidate, a duplicate, or infeasible.
+void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
+  const std::string name = name_of(point);
+  auto candidate = sweep::resolve(*sweep.spec, name, point);
+  if (!candidate) {
+    ++sweep.row.infeasible;
+    t.event("candidate_infeasible", {sweep.row.id, {}, 0, {}},
+            fmt::format("{}: {}", name, candidate.error().message()));
+    const std::uint64_t limit =
+        std::max<std::uint64_t>(t.state.options.infeasible_max, 100 * sweep.candidates.size());
+    if (sweep.row.infeasible >= limit) {
+      sweep.search_done = true;
+      t.event("search_stopped", {sweep.row.id, {}, 0, {}},
+              fmt::format("{} points of the space are infeasible and {} candidates were found: the "
+                          "search gives up; `tailor plan` says why points fail",
+                          sweep.row.infeasible, sweep.candidates.size()));
+    }
+    return;
+  }
+  if (candidate->name.empty()) candidate->name = name;
+  add_candidate(t, sweep, std::move(*candidate));
+}
+
+}  // namespace
+
+bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
+  const auto index = static_cast<std::uint32_t>(sweep.candidates.size());
+  const auto [known, is_new] = sweep.candidate_by_hash.emplace(candidate.hash, index);
+  if (!is_new) {
+    t.event("candidate_duplicate", {sweep.row.id, {}, 0, {}},
+            fmt::format("'{}' is the same as '{}' and is trained once", candidate.name,
+                        sweep.candidates[known->second].name));
+    return false;
+  }
+  storage::CandidateRow row;
+  row.sweep = sweep.row.id;
+  row.index = index;
+  row.name = candidate.name;
+  row.point_json = point_to_json(candidate.point);
+  row.architecture_json = shape::canonical_json(candidate.architecture);
+  row.hash = candidate.hash;
+  row.parameters_body = candidate.counts.body;
+  row.parameters_total = candidate.counts.total;
+  t.add(std::move(row));
+
+  sweep.candidates.push_back(std::move(candidate));
+  sweep.first_trial.push_back(TrialId{t.state.counters.next_trial});
+  sweep.open_trials.push_back(static_cast<std::uint32_t>(sweep.spec->seeds.size()));
+  for (const std::uint64_t seed : sweep.spec->seeds) {
+    Trial trial;
+    trial.row.id = TrialId{t.state.counters.next_trial++};
+    trial.row.sweep = sweep.row.id;
+    trial.row.candidate = index;
+    trial.row.seed = seed;
+    trial.row.failures_json = failures_to_json({});
+    trial.row.created_ms = t.now.wall_ms;
+    ++sweep.counts[TrialState::kQueued];  // queue_trial moves it from queued to queued
+    sweep.trials.push_back(trial.row.id);
+    Trial& stored = t.state.trials.emplace(trial.row.id, std::move(trial)).first->second;
+    queue_trial(t, stored, 0);
+  }
+  t.touch_counters();
+  t.touch(sweep);
+  return true;
+}
+
+void refill(Transition& t, Sweep& sweep, std::uint32_t* draws_left) {
+  if (sweep.row.state != SweepState::kRunning || sweep.search_done || !sweep.algorithm) return;
+  while (!sweep.search_done && sweep.count(TrialState::kQueued) < t.state.options.queue_ahead) {
+    if (*draws_left == 0) {
+      t.more_draws = true;  // other events get their turn first
+      return;
+    }
+    --*draws_left;
+    const std::vector<sweep::Point> points = sweep.algorithm->suggest(1);
+    if (points.empty()) {
+      sweep.search_done = true;
+    } else {
+      try_point(t, sweep, points.front());
+      if (sweep.algorithm->remaining() == 0u) sweep.search_done = true;
+    }
+    t.touch(sweep);
+  }
+  complete_if_done(t, sweep);  // the rest of the space may have been infeasible
+}
+
+void on_submit(Transition& t, const SubmitSweep& event) {
+  const sweep::Spec& spec = *event.spec;
+  if (const auto found = t.state.sweep_by_name.find(spec.name);
+      found != t.state.sweep_by_name.end()) {
+    const Sweep& existing = t.state.sweeps.at(found->second);
+    if (existing.row.spec_hash == event.hash) {
+      return t.reply(event.request, Status::ok(), outcome_of(existing, false));
+    }
+    return t.reply(
+        event.request,
+        {Code::kAlreadyExists,
+         fmt::format("a sweep named '{}' exists ({}) and was made from another file; give this "
+                     "one another name",
+                     spec.name, existing.row.id.to_string())});
+  }
+  auto named = sweep::resolve_named(spec);
+  if (!named) return t.reply(event.request, named.error());
+
+  Sweep sweep;
+  if (!spec.space.empty()) {
+    auto algorithm = search::make_algorithm(spec.search.algorithm, spec);
+    if (!algorithm) return t.reply(event.request, algorithm.error());
+    sweep.algorithm = std::move(*algorithm);
+  }
+  if (named->empty() && !sweep.algorithm) {
+    return t.reply(event.request,
+                   {Code::kInvalidArgument,
+                    fmt::format("sweep '{}' has nothing to train: it needs a [[candidate]] "
+                                "or a [space]",
+                                spec.name)});
+  }
+
+  sweep.search_done = sweep.algorithm == nullptr;
+  sweep.spec = event.spec;
+  sweep.row.id = SweepId{t.state.counters.next_sweep++};
+  sweep.row.name = spec.name;
+  sweep.row.spec_hash = event.hash;
+  sweep.row.base_dir = event.base_dir;
+  sweep.row.toml = event.toml;
+  sweep.row.priority = spec.resources.priority;
+  sweep.row.created_ms = t.now.wall_ms;
+  const SweepId id = sweep.row.id;
+  t.state.sweep_by_name.emplace(spec.name, id);
+  t.state.open_sweeps.insert(id);
+  t.touch_counters();
+  Sweep& stored = t.state.sweeps.emplace(id, std::move(sweep)).first->second;
+  t.touch(stored);
+  t.event("sweep_submitted", {id, {}, 0, {}}, spec.name);
+  for (sweep::Candidate& candidate : *named) add_candidate(t, stored, std::move(candidate));
+  stored.named = stored.candidates.size();
+  std::uint32_t draws_left = t.state.options.draws_per_step;
+  refill(t, stored, &draws_left);
+  t.placement_changed = true;
+  t.reply(event.request, Status::ok(), outcome_of(stored, true));
+}
+
+std::string encode_search(const Sweep& sweep) {
+  if (!sweep.algorithm) return "";
+  std::string told;
+  for (auto it = sweep.told.begin(); it != sweep.told.end();) {
+    const std::uint32_t first = *it;
+    std::uint32_t last = first;
+    for (++it; it != sweep.told.end() && *it == last + 1; ++it) last = *it;
+    told += fmt::format("{}{}-{}", told.empty() ? "" : ",", first, last);
+  }
+  return fmt::format("told {}{}\n{}", told, sweep.search_done ? " done" : "",
+                     sweep.algorithm->save());
+}
+
+Status decode_search(Sweep& sweep) {
+  if (!sweep.algorithm) {
+    sweep.search_done = true;
+    return Status::ok();
+  }
+  const auto damaged = [&] {
+    return Status{Code::kDataLoss, fmt::format("the stored search state of sweep {} is damaged",
+                                               sweep.row.id.to_string())};
+  };
+  const std::string_view text = sweep.row.search_state;
+  const std::size_t line = text.find('\n');
+  if (line == std::string_view::npos || !text.starts_with("told ")) return damaged();
+  std::string_view head = text.substr(5, line - 5);
+  sweep.search_done = head.ends_with(" done");
+  if (sweep.search_done) head.remove_suffix(5);
+  for (const std::string_view range : split(head, ',')) {
+    if (range.empty()) continue;
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+    const char* const end = range.data() + range.size();
+    const auto a = std::from_chars(range.data(), end, first);
+    if (a.ec != std::errc() || a.ptr == end || *a.ptr != '-') return damaged();
+    const auto b = std::from_chars(a.ptr + 1, end, last);
+    if (b.ec != std::errc() || b.ptr != end || last < first || last >= sweep.candidates.size()) {
+      return damaged();
+    }
+    for (std::uint32_t i = first; i <= last; ++i) sweep.told.insert(i);
+  }
+  return sweep.algorithm->load(text.substr(line + 1))
+      .with_context(fmt::format("search state of sweep {}", sweep.row.id.to_string()));
+}
+
+}  // namespace tailor::core

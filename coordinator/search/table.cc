@@ -1,0 +1,43 @@
+// The search algorithms by name. To add one: a file NAME.cc with its factory in algorithms.h, and a
+// line here; tests/coordinator/search then runs the shared suite over it.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/text.h"
+#include "coordinator/search/algorithms.h"
+
+namespace tailor::search {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  Factory make;
+};
+
+constexpr std::array kTable = {
+    Entry{"grid", make_grid},
+    Entry{"random", make_random},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> make_algorithm(std::string_view name, const sweep::Spec& spec) {
+  for (const Entry& entry : kTable) {
+    if (entry.name == name) return entry.make(spec);
+  }
+  const std::vector<std::string_view> names = algorithm_names();
+  const std::string nearest = nearest_name(name, names);
+  return error(Code::kInvalidArgument,
+               fmt::format("no search algorithm is called '{}'{}; there are: {}", name,
+                           nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest),
+                           fmt::join(names, ", ")));
+}
+
+std::vector<std::string_view> algorithm_names() {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : kTable) names.push_back(entry.name);
+  return names;
+}
+
+}  // namespace tailor::search
