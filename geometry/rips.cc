@@ -1,0 +1,440 @@
+// Reads like the header: sort the edges, take them in order, keep the adjacency bits, a union-find
+// for degree 0 and the annotations for degree 1.
+#include "geometry/rips.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace tailor::geometry {
+namespace {
+
+using Word = std::uint64_t;
+
+// An edge, i > j, with the rounded rank key it is sorted by.
+struct Edge {
+  std::uint32_t key;
+  std::uint16_t i, j;
+};
+
+// Edges up to `threshold` in the order (length, i, j). A monotone map to 32 bits is sorted by
+// radix; runs of equal keys are then sorted by the lengths themselves.
+std::vector<Edge> sorted_edges(const DistanceMatrix& distances, double threshold) {
+  const std::size_t n = distances.count();
+  double shortest = std::numeric_limits<double>::infinity();
+  std::size_t count = 0;
+  for (std::size_t i = 1; i < n; ++i) {
+    const auto row = distances.row(i);
+    for (std::size_t j = 0; j < i; ++j) {
+      if (row[j] <= threshold) {
+        ++count;
+        shortest = std::min(shortest, row[j]);
+      }
+    }
+  }
+  std::vector<Edge> edges, other(count);
+  edges.reserve(count);
+  const double range = threshold - shortest;
+  // Dividing first keeps huge and tiny ranges in range; every step is monotone.
+  for (std::size_t i = 1; i < n; ++i) {
+    const auto row = distances.row(i);
+    for (std::size_t j = 0; j < i; ++j) {
+      if (row[j] > threshold) continue;
+      const double position = range > 0 ? (row[j] - shortest) / range : 0;
+      edges.push_back({static_cast<std::uint32_t>(position * 4294967295.0),
+                       static_cast<std::uint16_t>(i), static_cast<std::uint16_t>(j)});
+    }
+  }
+  constexpr int kDigitBits = 11;
+  constexpr std::uint32_t kDigits = 1u << kDigitBits;
+  for (int shift = 0; shift < 32; shift += kDigitBits) {
+    std::size_t starts[kDigits + 1] = {};
+    for (const Edge& edge : edges) ++starts[((edge.key >> shift) & (kDigits - 1)) + 1];
+    for (std::uint32_t digit = 0; digit < kDigits; ++digit) starts[digit + 1] += starts[digit];
+    for (const Edge& edge : edges) other[starts[(edge.key >> shift) & (kDigits - 1)]++] = edge;
+    edges.swap(other);
+  }
+  for (std::size_t from = 0; from < edges.size();) {
+    std::size_t to = from + 1;
+    while (to < edges.size() && edges[to].key == edges[from].key) ++to;
+    if (to - from > 1) {
+      // Radix sorting is stable, so equal lengths are in the order (i, j) already.
+      std::stable_sort(edges.begin() + static_cast<std::ptrdiff_t>(from),
+                       edges.begin() + static_cast<std::ptrdiff_t>(to),
+                       [&distances](const Edge& a, const Edge& b) {
+                         return distances(a.i, a.j) < distances(b.i, b.j);
+                       });
+    }
+    from = to;
+  }
+  return edges;
+}
+
+class UnionFind {
+ public:
+  explicit UnionFind(std::size_t count) : parent_(count) {
+    std::iota(parent_.begin(), parent_.end(), 0u);
+  }
+  /// False when both were in one set already.
+  bool join(std::uint32_t a, std::uint32_t b) {
+    a = find(a);
+    b = find(b);
+    if (a == b) return false;
+    parent_[a] = b;
+    return true;
+  }
+
+ private:
+  std::uint32_t find(std::uint32_t x) {
+    while (parent_[x] != x) x = parent_[x] = parent_[parent_[x]];
+    return x;
+  }
+  std::vector<std::uint32_t> parent_;
+};
+
+// Living classes on edges, with lazy replacement of dead ones.
+class Annotations {
+ public:
+  using ClassId = std::uint32_t;
+  using Set = std::vector<ClassId>;
+
+  explicit Annotations(std::size_t points) : handles_(points * (points - 1) / 2, 0), pool_(1) {}
+
+  std::size_t living() const { return living_; }
+
+  /// A new class that is 1 on the edge and 0 on all others.
+  ClassId give_birth(std::size_t edge) {
+    const ClassId id = static_cast<ClassId>(replacement_.size());
+    replacement_.emplace_back();
+    dead_.push_back(0);
+    parity_.push_back(0);
+    ++living_;
+    store(edge, {id});
+    return id;
+  }
+
+  /// a(edge) = a(first) + a(second).
+  void set_sum(std::size_t edge, std::size_t first, std::size_t second) {
+    if (handles_[first] == 0 && handles_[second] == 0) return;
+    begin();
+    add(first);
+    add(second);
+    store(edge, finish());
+  }
+
+  /// The class of the cycle made of these edges.
+  const Set& sum(std::size_t e0, std::size_t e1, std::size_t e2, std::size_t e3) {
+    begin();
+    for (const std::size_t edge : {e0, e1, e2, e3}) add(edge);
+    return finish();
+  }
+
+  /// Makes the cycle class `relation` zero: its youngest class dies and is returned.
+  ClassId kill_youngest(const Set& relation) {
+    const ClassId youngest = *std::max_element(relation.begin(), relation.end());
+    Set rest;
+    rest.reserve(relation.size() - 1);
+    for (const ClassId id : relation) {
+      if (id != youngest) rest.push_back(id);
+    }
+    replacement_[youngest] = std::move(rest);
+    dead_[youngest] = 1;
+    --living_;
+    return youngest;
+  }
+
+ private:
+  void begin() { touched_.clear(); }
+
+  void toggle(ClassId id) {
+    // Bit 0: parity; bit 1: already listed.
+    if ((parity_[id] & 2) == 0) {
+      parity_[id] = 2;
+      touched_.push_back(id);
+    }
+    parity_[id] ^= 1;
+  }
+
+  void add(std::size_t edge) {
+    const std::uint32_t handle = handles_[edge];
+    if (handle == 0) return;
+    bool stale = false;
+    for (const ClassId id : pool_[handle]) stale |= dead_[id] != 0;
+    if (stale) refresh(edge);
+    if (handles_[edge] == 0) return;
+    for (const ClassId id : pool_[handles_[edge]]) toggle(id);
+  }
+
+  // Rewrites the annotation of an edge in living classes.
+  void refresh(std::size_t edge) {
+    resolve(pool_[handles_[edge]]);
+    if (pool_[handles_[edge]].empty()) {
+      free_.push_back(handles_[edge]);
+      handles_[edge] = 0;
+    }
+  }
+
+  // Replaces dead classes, youngest first: a replacement holds older classes only, so each dead
+  // class is met once. Uses its own marks, since a sum may be under way.
+  void resolve(Set& set) {
+    if (mark_.size() < dead_.size()) mark_.resize(std::max(dead_.size(), 2 * mark_.size()), 0);
+    heap_.clear();
+    resolved_.clear();
+    const auto flip = [this](ClassId id) {
+      if ((mark_[id] & 2) == 0) {
+        mark_[id] = 2;
+        if (dead_[id]) {
+          heap_.push_back(id);
+          std::push_heap(heap_.begin(), heap_.end());
+        } else {
+          resolved_.push_back(id);
+        }
+      }
+      mark_[id] ^= 1;
+    };
+    for (const ClassId id : set) flip(id);
+    while (!heap_.empty()) {
+      std::pop_heap(heap_.begin(), heap_.end());
+      const ClassId id = heap_.back();
+      heap_.pop_back();
+      const bool odd = (mark_[id] & 1) != 0;
+      mark_[id] = 0;
+      if (odd) {
+        for (const ClassId older : replacement_[id]) flip(older);
+      }
+    }
+    set.clear();
+    for (const ClassId id : resolved_) {
+      if (mark_[id] & 1) set.push_back(id);
+      mark_[id] = 0;
+    }
+  }
+
+  const Set& finish() {
+    result_.clear();
+    for (const ClassId id : touched_) {
+      if (parity_[id] & 1) result_.push_back(id);
+      parity_[id] = 0;
+    }
+    return result_;
+  }
+
+  void store(std::size_t edge, const Set& set) {
+    if (set.empty()) return;
+    std::uint32_t handle;
+    if (free_.empty()) {
+      handle = static_cast<std::uint32_t>(pool_.size());
+      pool_.emplace_back();
+    } else {
+      handle = free_.back();
+      free_.pop_back();
+    }
+    pool_[handle] = set;
+    handles_[edge] = handle;
+  }
+
+  std::vector<std::uint32_t> handles_;  // per edge (lower triangle): entry of pool_, 0 = empty
+  std::vector<Set> pool_;
+  std::vector<std::uint32_t> free_;
+  std::vector<Set> replacement_;    // per class: what a dead class stands for
+  std::vector<std::uint8_t> dead_;  // per class
+  std::vector<std::uint8_t> parity_, mark_;
+  Set touched_, resolved_, result_, heap_;
+  std::size_t living_ = 0;
+};
+
+class LuneReduction {
+ public:
+  explicit LuneReduction(const DistanceMatrix& distances)
+      : distances_(distances),
+        words_((distances.count() + 63) / 64),
+        adjacency_(distances.count() * words_, 0),
+        lune_(words_, 0),
+        components_(distances.count()),
+        annotations_(distances.count()) {}
+
+  RipsSummary run(double threshold, bool whole, double persistence_floor) {
+    const std::vector<Edge> edges = sorted_edges(distances_, threshold);
+    summary_.edges = edges.size();
+    for (const Edge& edge : edges) take(edge);
+    for (const double birth : births_) {
+      if (birth >= 0) {
+        TAILOR_CHECK(!whole, "a class of the full complex lived beyond the enclosing radius");
+        summary_.truncated = true;
+        if (threshold > birth) summary_.bars.push_back({birth, threshold});
+      }
+    }
+    std::erase_if(summary_.bars, [persistence_floor](const Bar& bar) {
+      return !(bar.death - bar.birth > persistence_floor);
+    });
+    std::sort(summary_.bars.begin(), summary_.bars.end());
+    return std::move(summary_);
+  }
+
+ private:
+  Word* row(std::size_t i) { return adjacency_.data() + i * words_; }
+
+  static std::size_t edge_index(std::size_t a, std::size_t b) {
+    return a > b ? a * (a - 1) / 2 + b : b * (b - 1) / 2 + a;
+  }
+
+  void take(const Edge& edge) {
+    const std::size_t i = edge.i, j = edge.j;
+    if (annotations_.living() == 0) {
+      if (!has_common_neighbour(i, j)) take_without_lune(edge);
+    } else {
+      const std::size_t size = fill_lune(i, j);
+      if (size == 0) {
+        take_without_lune(edge);
+      } else {
+        take_with_lune(edge, size);
+      }
+    }
+    row(i)[j / 64] |= Word{1} << (j % 64);
+    row(j)[i / 64] |= Word{1} << (i % 64);
+  }
+
+  bool has_common_neighbour(std::size_t i, std::size_t j) {
+    const Word* a = row(i);
+    const Word* b = row(j);
+    for (std::size_t w = 0; w < words_; ++w) {
+      if (a[w] & b[w]) return true;
+    }
+    return false;
+  }
+
+  std::size_t fill_lune(std::size_t i, std::size_t j) {
+    const Word* a = row(i);
+    const Word* b = row(j);
+    std::size_t size = 0;
+    lune_words_.clear();
+    for (std::size_t w = 0; w < words_; ++w) {
+      const Word common = a[w] & b[w];
+      if (common == 0) continue;
+      lune_[w] = common;
+      lune_words_.push_back(static_cast<std::uint32_t>(w));
+      size += static_cast<std::size_t>(std::popcount(common));
+    }
+    return size;
+  }
+
+  void take_without_lune(const Edge& edge) {
+    if (components_.join(edge.i, edge.j)) return;
+    annotations_.give_birth(edge_index(edge.i, edge.j));
+    births_.push_back(distances_(edge.i, edge.j));
+    ++summary_.born;
+    summary_.living_max = std::max(summary_.living_max, annotations_.living());
+  }
+
+  void take_with_lune(const Edge& edge, std::size_t size) {
+    find_representatives(size);
+    const std::size_t i = edge.i, j = edge.j, k = representatives_[0];
+    annotations_.set_sum(edge_index(i, j), edge_index(i, k), edge_index(j, k));
+    for (std::size_t c = 1; c < representatives_.size() && annotations_.living() > 0; ++c) {
+      const std::size_t other = representatives_[c];
+      ++summary_.columns;
+      const auto& relation = annotations_.sum(edge_index(i, k), edge_index(j, k),
+                                              edge_index(i, other), edge_index(j, other));
+      if (relation.empty()) continue;
+      const std::size_t dead = annotations_.kill_youngest(relation);
+      const double death = distances_(i, j);
+      if (death > births_[dead]) summary_.bars.push_back({births_[dead], death});
+      births_[dead] = -1;
+    }
+  }
+
+  // One point of every connected component of the lune; stops when no point is left outside.
+  void find_representatives(std::size_t outside) {
+    representatives_.clear();
+    while (outside > 0) {
+      while (lune_[lune_words_.back()] == 0) lune_words_.pop_back();
+      const std::size_t w = lune_words_.back();
+      const std::size_t seed = w * 64 + static_cast<std::size_t>(std::countr_zero(lune_[w]));
+      lune_[w] &= lune_[w] - 1;
+      --outside;
+      representatives_.push_back(static_cast<std::uint32_t>(seed));
+      stack_.assign(1, static_cast<std::uint32_t>(seed));
+      while (!stack_.empty() && outside > 0) {
+        const Word* neighbours = row(stack_.back());
+        stack_.pop_back();
+        for (const std::uint32_t word : lune_words_) {
+          Word reached = neighbours[word] & lune_[word];
+          if (reached == 0) continue;
+          lune_[word] ^= reached;
+          outside -= static_cast<std::size_t>(std::popcount(reached));
+          for (; reached != 0; reached &= reached - 1) {
+            stack_.push_back(word * 64 + static_cast<std::uint32_t>(std::countr_zero(reached)));
+          }
+        }
+      }
+    }
+  }
+
+  const DistanceMatrix& distances_;
+  std::size_t words_;
+  std::vector<Word> adjacency_;            // n rows of words_: the graph so far
+  std::vector<Word> lune_;                 // of the edge in hand; used up by find_representatives
+  std::vector<std::uint32_t> lune_words_;  // words of lune_ that may be non-zero
+  std::vector<std::uint32_t> representatives_, stack_;
+  UnionFind components_;
+  Annotations annotations_;
+  std::vector<double> births_;  // per class; -1 once dead
+  RipsSummary summary_;
+};
+
+}  // namespace
+
+double rips_memory_bytes(std::size_t points) {
+  const double n = static_cast<double>(points);
+  // Two edge lists of 8 bytes, a handle of 4 bytes an edge, one bit a pair each way; annotations.
+  return n * n / 2 * (16 + 4) + n * n / 8 + 1000 * n;
+}
+
+double rips_cost(std::size_t points) {
+  const double n = static_cast<double>(points);
+  return n * n / 2 * (40 + 4 * n / 64) + 20 * n * std::log2(n + 1) * 100;
+}
+
+Result<RipsSummary> rips_persistence(const DistanceMatrix& distances, const RipsOptions& options) {
+  if (!(options.threshold >= 0) || !(options.persistence_floor >= 0)) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("persistence: threshold ({}) and persistence floor ({}) must not be "
+                             "negative",
+                             options.threshold, options.persistence_floor));
+  }
+  const std::size_t n = distances.count();
+  if (n > kRipsPointsMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("persistence: {} points are more than {}; take a subsample", n,
+                             kRipsPointsMax));
+  }
+  if (rips_memory_bytes(n) > options.memory_bytes_max) {
+    return error(
+        Code::kResourceExhausted,
+        fmt::format("persistence: {} points need up to {:.1f} GiB, the limit is {:.1f} GiB; "
+                    "take a subsample or raise the limit",
+                    n, rips_memory_bytes(n) / (1 << 30), options.memory_bytes_max / (1 << 30)));
+  }
+  if (n < 3) return RipsSummary{};
+  const bool whole = options.threshold >= distances.enclosing_radius();
+  const double threshold = whole ? distances.enclosing_radius() : options.threshold;
+  return LuneReduction(distances).run(threshold, whole, options.persistence_floor);
+}
+
+Diagram hyperbolic_diagram(const Diagram& spherical, double rho) {
+  Diagram result;
+  result.reserve(spherical.size());
+  for (const Bar& bar : spherical) {
+    const Bar mapped{hyperbolic_from_angle(bar.birth, rho), hyperbolic_from_angle(bar.death, rho)};
+    if (mapped.death > mapped.birth) result.push_back(mapped);
+  }
+  return result;
+}
+
+}  // namespace tailor::geometry
