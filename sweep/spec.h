@@ -28,6 +28,8 @@ std::string to_text(const AxisValue& value);
 
 /// Assignments "ffn.k" -> 4 that a candidate makes on top of [architecture] and [train].
 using Point = std::map<std::string, AxisValue>;
+/// "d_model=768 ffn.k=4": the name of a candidate of the space.
+std::string point_name(const Point& point);
 
 /// One free parameter: a list of values, or a range.
 struct Axis {
@@ -50,6 +52,9 @@ struct Budget {
   SolveFor solve_for = SolveFor::kHiddenWidth;
   std::int32_t width_multiple = 1;    ///< hidden units are spread in this unit
   std::int64_t tolerance = 0;         ///< parameters a candidate may be off; 0 = exact
+  /// attention = "fixed": the attention parameters of every candidate must equal those of the baseline
+  /// (of [architecture] when there is none). Needs solve_for = "d_h".
+  bool fix_attention = false;
 };
 
 struct NamedCandidate {

@@ -1,0 +1,21 @@
+// Student's t distribution: quantiles for intervals, tail probabilities for tests.
+//
+// Through the regularised incomplete beta function I_x(a, b), evaluated by its continued fraction
+// with the modified Lentz method (DLMF 8.17.22); relative error below 1e-12 for df from 1 to 1e6.
+#pragma once
+
+namespace tailor {
+
+/// I_x(a, b). REQUIRES: a > 0, b > 0, 0 <= x <= 1.
+double incomplete_beta(double a, double b, double x);
+
+/// P(T <= t) for `df` degrees of freedom. REQUIRES: df > 0.
+double student_t_cdf(double t, double df);
+
+/// The t with P(T <= t) = p; -infinity at 0 and infinity at 1. REQUIRES: 0 <= p <= 1, df > 0.
+double student_t_quantile(double p, double df);
+
+/// P(|T| >= |t|); NaN for a NaN `t`. REQUIRES: df > 0.
+double student_t_two_sided_p(double t, double df);
+
+}  // namespace tailor

@@ -1,0 +1,311 @@
+// Resolution: overlay, frame, budget, constraints, recipe, in this order.
+#include "sweep/candidate.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "model/shape/budget.h"
+#include "sweep/architecture_file.h"
+#include "sweep/blueprint.h"
+#include "sweep/constraint_names.h"
+#include "sweep/expression.h"
+#include "sweep/keys.h"
+
+namespace tailor::sweep {
+namespace {
+
+/// [architecture] with the overrides of `point` on top, and those of the recipe apart.
+struct Merged {
+  Point architecture;
+  Point train;
+};
+
+Result<Merged> merge(const Spec& spec, const Point& point) {
+  Merged out{spec.architecture, {}};
+  for (const auto& [path, value] : point) {
+    const Key* key = find_key(path);
+    if (key == nullptr)
+      return error(Code::kInvalidArgument, fmt::format("there is no key `{}`", path));
+    TAILOR_RETURN_IF_ERROR(check_value(*key, value));
+    if (path.starts_with("train.")) {
+      out.train[path] = value;
+      continue;
+    }
+    // Two ways to say one thing: the override replaces the other one too.
+    if (path == "ffn.d_h") out.architecture.erase("d_h_ratio");
+    if (path == "d_h_ratio") out.architecture.erase("ffn.d_h");
+    out.architecture[path] = value;
+  }
+  if (point.contains("ffn.d_h") && point.contains("d_h_ratio")) {
+    return error(Code::kInvalidArgument,
+                 "`ffn.d_h` and `d_h_ratio` are both given; allowed: one of them");
+  }
+  return out;
+}
+
+const NamedCandidate* find_candidate(const Spec& spec, const std::string& name) {
+  for (const NamedCandidate& candidate : spec.candidates) {
+    if (candidate.name == name) return &candidate;
+  }
+  return nullptr;
+}
+
+/// The baseline's architecture as its keys say, without any budget.
+Result<shape::Architecture> baseline_as_given(const Spec& spec) {
+  const NamedCandidate* baseline = find_candidate(spec, spec.baseline);
+  if (baseline == nullptr) {
+    return error(Code::kInvalidArgument,
+                 "the budget is \"same as baseline\" but there is no `baseline`");
+  }
+  TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, baseline->overrides));
+  auto built = build_architecture(merged.architecture);
+  if (!built)
+    return error(built.error().with_context(fmt::format("baseline \"{}\"", spec.baseline)));
+  return built;
+}
+
+Result<shape::BudgetTarget> target_of(const Spec& spec) {
+  const Budget& budget = *spec.budget;
+  shape::BudgetTarget out{0, budget.counts, budget.width_multiple, budget.tolerance};
+  if (budget.parameters) {
+    out.parameters = *budget.parameters;
+    return out;
+  }
+  TAILOR_ASSIGN_OR_RETURN(const shape::Architecture baseline, baseline_as_given(spec));
+  out.parameters = shape::budgeted(shape::count_parameters(baseline), budget.counts);
+  return out;
+}
+
+/// A candidate that sets the solved-for size itself is taken as it is.
+bool is_pinned(const Budget& budget, const Point& point) {
+  switch (budget.solve_for) {
+    case SolveFor::kHiddenWidth:
+      return point.contains("ffn.d_h") || point.contains("d_h_ratio");
+    case SolveFor::kLayers:
+      return point.contains("layers");
+    case SolveFor::kModelWidth:
+      return point.contains("d_model");
+  }
+  return false;
+}
+
+Result<shape::BudgetSolution> check_pinned(const Point& keys, const shape::BudgetTarget& target) {
+  TAILOR_ASSIGN_OR_RETURN(shape::Architecture architecture, build_architecture(keys));
+  const std::int64_t off =
+      shape::budgeted(shape::count_parameters(architecture), target.counts) - target.parameters;
+  if (std::abs(off) > target.tolerance) {
+    return error(
+        Code::kOutOfRange,
+        fmt::format("misses the budget of {} parameters ({}) by {} {}: it sets the size that "
+                    "`budget.solve_for` would solve; leave it out, or give the budget a tolerance",
+                    with_thousands(target.parameters), shape::budget_counts_name(target.counts),
+                    with_thousands(std::abs(off)), off > 0 ? "too many" : "too few"));
+  }
+  return shape::BudgetSolution{std::move(architecture), off};
+}
+
+Result<shape::BudgetSolution> solve(const Budget& budget, const Point& keys,
+                                    const shape::BudgetTarget& target) {
+  if (budget.solve_for == SolveFor::kHiddenWidth) {
+    TAILOR_ASSIGN_OR_RETURN(const Blueprint blueprint, make_blueprint(keys));
+    return shape::solve_hidden_width(blueprint.frame, blueprint.schedule, target);
+  }
+  const bool layers = budget.solve_for == SolveFor::kLayers;
+  const std::string free = layers ? "layers" : "d_model";
+  const Key* key = find_key(free);
+  const std::int32_t step = layers ? 1 : integer_of(keys, "head_dim").value_or(64);
+  // A first frame says what is wrong with the other keys, if anything is.
+  Point trial = keys;
+  trial[free] = std::int64_t{step};
+  if (const auto kv_heads = integer_of(keys, "kv_heads");
+      !layers && kv_heads && !keys.contains("heads")) {
+    trial[free] = std::int64_t{step} * *kv_heads;
+  }
+  TAILOR_ASSIGN_OR_RETURN(const Blueprint first, make_blueprint(trial));
+  if (first.d_h <= 0 && first.ratio <= 0) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("`ffn.d_h` (or `d_h_ratio`) is missing: solving for {} needs it", free));
+  }
+  const shape::FrameAt frame_at = [&](std::int32_t size) -> std::optional<shape::Architecture> {
+    trial[free] = std::int64_t{size};
+    auto blueprint = make_blueprint(trial);
+    if (!blueprint) return std::nullopt;
+    return std::move(blueprint->frame);
+  };
+  return shape::solve_size(frame_at, step, static_cast<std::int32_t>(key->high), step,
+                           {first.d_h, first.ratio}, first.schedule, target);
+}
+
+Status check_attention(const Spec& spec, const shape::Counts& counts) {
+  Point base = spec.architecture;
+  if (const NamedCandidate* baseline = find_candidate(spec, spec.baseline)) {
+    TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, baseline->overrides));
+    base = merged.architecture;
+  }
+  TAILOR_ASSIGN_OR_RETURN(const Blueprint blueprint, make_blueprint(base));
+  const std::int64_t fixed = shape::count_parameters(blueprint.frame).attention;
+  if (counts.attention == fixed) return Status::ok();
+  return {Code::kOutOfRange,
+          fmt::format("has {} attention parameters where `budget.attention` = \"fixed\" allows {}",
+                      with_thousands(counts.attention), with_thousands(fixed))};
+}
+
+Status check_constraints(const Spec& spec, const Candidate& candidate) {
+  for (const std::string& text : spec.constraints) {
+    TAILOR_ASSIGN_OR_RETURN(const Expression expression, Expression::parse(text));
+    std::string values;
+    const bool holds = expression.holds([&](std::string_view name) {
+      const double value = constraint_value(candidate, name);
+      if (values.find(fmt::format("{} = ", name)) == std::string::npos) {
+        values += fmt::format("{}{} = {:g}", values.empty() ? "" : ", ", name, value);
+      }
+      return value;
+    });
+    if (!holds) {
+      return {Code::kOutOfRange, fmt::format("does not satisfy \"{}\" ({})", text, values)};
+    }
+  }
+  return Status::ok();
+}
+
+/// Everything that changes what a trial computes, in a fixed form.
+std::string identity(const shape::Architecture& architecture, const protocol::TrainSpec& t) {
+  return shape::canonical_json(architecture) +
+         fmt::format("|tokens={}|batch={}|micro={}|lr={}|beta1={}|beta2={}|eps={}|decay={}|clip={}",
+                     t.tokens, t.batch_tokens, t.micro_batch_tokens, t.optimizer.lr,
+                     t.optimizer.beta1, t.optimizer.beta2, t.optimizer.eps,
+                     t.optimizer.weight_decay, t.optimizer.clip) +
+         fmt::format("|schedule={}|warmup={}|warmup_steps={}|final={}|precision={}|init_std={}",
+                     static_cast<int>(t.schedule.kind), t.schedule.warmup_fraction,
+                     t.schedule.warmup_steps, t.schedule.final_fraction,
+                     static_cast<int>(t.precision), t.init_std) +
+         fmt::format("|evaluate_every={}|validation={}", t.evaluate_every_tokens,
+                     t.validation_tokens);
+}
+
+Status check_geometry(const Spec& spec, const shape::Architecture& architecture) {
+  for (const std::int32_t layer : spec.geometry.layers) {
+    if (layer < architecture.layers()) continue;
+    return {Code::kOutOfRange,
+            fmt::format("has {} layers, but `evaluate.geometry.layers` names layer {} "
+                        "(they count from 0)",
+                        architecture.layers(), layer)};
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+std::span<const std::string_view> constraint_names() {
+  static constexpr std::string_view kNames[] = {
+      "d_model",   "layers", "heads",     "kv_heads",  "head_dim", "vocab_size",
+      "k",         "d_h",    "d_h_ratio", "attention", "ffn",      "norms",
+      "embedding", "body",   "total",     "tokens",    "lr"};
+  return kNames;
+}
+
+double constraint_value(const Candidate& candidate, std::string_view name) {
+  const shape::Architecture& a = candidate.architecture;
+  const shape::Counts& counts = candidate.counts;
+  const double mean = static_cast<double>(counts.ffn) / (3.0 * a.d_model) /
+                      (static_cast<double>(a.layers()) * static_cast<double>(a.widths[0].size()));
+  if (name == "d_model") return a.d_model;
+  if (name == "layers") return a.layers();
+  if (name == "heads") return a.heads;
+  if (name == "kv_heads") return a.kv_heads;
+  if (name == "head_dim") return a.head_dim;
+  if (name == "vocab_size") return a.vocab_size;
+  if (name == "k") return static_cast<double>(a.widths[0].size());
+  if (name == "d_h") return mean;
+  if (name == "d_h_ratio") return mean / a.d_model;
+  if (name == "attention") return static_cast<double>(counts.attention);
+  if (name == "ffn") return static_cast<double>(counts.ffn);
+  if (name == "norms") return static_cast<double>(counts.norms);
+  if (name == "embedding") return static_cast<double>(counts.embedding);
+  if (name == "body") return static_cast<double>(counts.body);
+  if (name == "total") return static_cast<double>(counts.total);
+  if (name == "tokens") return static_cast<double>(candidate.train.tokens);
+  if (name == "lr") return candidate.train.optimizer.lr;
+  return std::nan("");  // parse refuses other names
+}
+
+Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point) {
+  TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, point));
+  Candidate out;
+  out.name = name.empty() ? point_name(point) : name;
+  out.point = point;
+  if (spec.budget) {
+    TAILOR_ASSIGN_OR_RETURN(const shape::BudgetTarget target, target_of(spec));
+    TAILOR_ASSIGN_OR_RETURN(shape::BudgetSolution solution,
+                            is_pinned(*spec.budget, point)
+                                ? check_pinned(merged.architecture, target)
+                                : solve(*spec.budget, merged.architecture, target));
+    out.architecture = std::move(solution.architecture);
+    out.budget_error = solution.error;
+  } else {
+    TAILOR_ASSIGN_OR_RETURN(out.architecture, build_architecture(merged.architecture));
+  }
+  TAILOR_RETURN_IF_ERROR(shape::validate(out.architecture));
+  out.counts = shape::count_parameters(out.architecture);
+  if (spec.budget && spec.budget->fix_attention) {
+    TAILOR_RETURN_IF_ERROR(check_attention(spec, out.counts));
+  }
+  out.train = spec.train;
+  double per_parameter = spec.tokens_per_parameter;
+  for (const auto& [path, value] : merged.train) {
+    TAILOR_RETURN_IF_ERROR(
+        set_train(path, value, spec.data.sequence_length, &out.train, &per_parameter));
+  }
+  TAILOR_RETURN_IF_ERROR(finish_train(spec.data.sequence_length, per_parameter, &out.train));
+  if (per_parameter > 0) {
+    const double tokens = std::round(per_parameter * static_cast<double>(out.counts.body));
+    if (tokens > 1e15) {
+      return error(Code::kOutOfRange,
+                   fmt::format("would train on {:g} tokens; allowed: up to 1e15", tokens));
+    }
+    out.train.tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(tokens));
+  }
+  TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
+  TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));
+  out.hash = sha256_hex(identity(out.architecture, out.train));
+  return out;
+}
+
+Result<std::vector<Candidate>> resolve_named(const Spec& spec) {
+  std::vector<Candidate> out;
+  const auto add = [&](const NamedCandidate& named) -> Status {
+    auto candidate = resolve(spec, named.name, named.overrides);
+    if (!candidate)
+      return candidate.error().with_context(fmt::format("candidate \"{}\"", named.name));
+    out.push_back(std::move(*candidate));
+    return Status::ok();
+  };
+  const NamedCandidate* baseline = find_candidate(spec, spec.baseline);
+  if (baseline != nullptr) TAILOR_RETURN_IF_ERROR(add(*baseline));
+  for (const NamedCandidate& named : spec.candidates) {
+    if (&named != baseline) TAILOR_RETURN_IF_ERROR(add(named));
+  }
+  return out;
+}
+
+protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate,
+                                    std::uint64_t seed) {
+  protocol::TrialSpec out;
+  out.sweep_name = spec.name;
+  out.candidate_name = candidate.name;
+  out.seed = seed;
+  out.architecture = candidate.architecture;
+  out.data = spec.data;
+  out.train = candidate.train;
+  out.geometry = spec.geometry;
+  return out;
+}
+
+}  // namespace tailor::sweep

@@ -1,0 +1,333 @@
+// A recursive-descent parser over the grammar of expression.h; conditions are 0 or 1 when
+// evaluated.
+#include "sweep/expression.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+namespace tailor::sweep {
+namespace {
+
+/// Deeper nesting is refused: recursion follows it.
+constexpr int kDepthMax = 64;
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+}  // namespace
+
+class ExpressionParser {
+ public:
+  explicit ExpressionParser(std::string_view text) : text_(text) {}
+
+  Result<Expression> run() {
+    const auto root = condition();
+    if (!root) return error(status_);
+    skip_blanks();
+    if (at_ < text_.size())
+      return error(fail(at_, fmt::format("'{}' is not expected here", text_[at_])));
+    if (!root->is_condition) {
+      return error(fail(0, "this is a number, not a condition; compare it with something"));
+    }
+    out_.root_ = root->node;
+    return std::move(out_);
+  }
+
+ private:
+  using Op = Expression::Op;
+  /// A parsed part and its type.
+  struct Part {
+    std::size_t node = 0;
+    bool is_condition = false;
+    std::size_t start = 0;
+  };
+  using Parsed = std::optional<Part>;
+
+  Status fail(std::size_t offset, std::string_view message) {
+    if (status_.is_ok()) {
+      status_ = Status(Code::kInvalidArgument,
+                       fmt::format("\"{}\" at character {}: {}", text_, offset + 1, message));
+    }
+    return status_;
+  }
+  Parsed none(std::size_t offset, std::string_view message) {
+    (void)fail(offset, message);
+    return std::nullopt;
+  }
+
+  void skip_blanks() {
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r')) {
+      ++at_;
+    }
+  }
+
+  bool take(std::string_view symbol) {
+    skip_blanks();
+    if (!text_.substr(at_).starts_with(symbol)) return false;
+    const std::size_t after = at_ + symbol.size();
+    if (is_letter(symbol.front()) && after < text_.size() &&
+        (is_letter(text_[after]) || is_digit(text_[after]))) {
+      return false;  // "order" is no "or"
+    }
+    at_ = after;
+    return true;
+  }
+
+  Part add(Op op, std::size_t left, std::size_t right, bool is_condition, std::size_t start) {
+    out_.nodes_.push_back({op, 0, 0, left, right});
+    return {out_.nodes_.size() - 1, is_condition, start};
+  }
+
+  bool require(const Part& part, bool condition, std::string_view where) {
+    if (part.is_condition == condition) return true;
+    (void)fail(part.start,
+               fmt::format("{} needs {} here", where, condition ? "a condition" : "a number"));
+    return false;
+  }
+
+  Parsed condition() { return joined("or", Op::kOr, &ExpressionParser::conjunction); }
+  Parsed conjunction() { return joined("and", Op::kAnd, &ExpressionParser::negation); }
+
+  Parsed joined(std::string_view word, Op op, Parsed (ExpressionParser::*next)()) {
+    Parsed left = (this->*next)();
+    while (left && take(word)) {
+      const Parsed right = (this->*next)();
+      if (!right) return std::nullopt;
+      if (!require(*left, true, word) || !require(*right, true, word)) return std::nullopt;
+      left = add(op, left->node, right->node, true, left->start);
+    }
+    return left;
+  }
+
+  Parsed negation() {
+    skip_blanks();
+    const std::size_t start = at_;
+    if (!take("not")) return comparison();
+    if (++depth_ > kDepthMax) return none(start, "this is nested too deeply");
+    const Parsed inner = negation();
+    --depth_;
+    if (!inner || !require(*inner, true, "not")) return std::nullopt;
+    return add(Op::kNot, inner->node, inner->node, true, start);
+  }
+
+  std::optional<Op> comparison_sign() {
+    // The longer signs first.
+    static constexpr std::pair<std::string_view, Op> kSigns[] = {
+        {"<=", Op::kLessEqual}, {">=", Op::kGreaterEqual}, {"==", Op::kEqual},
+        {"!=", Op::kNotEqual},  {"<", Op::kLess},          {">", Op::kGreater}};
+    for (const auto& [sign, op] : kSigns) {
+      if (take(sign)) return op;
+    }
+    return std::nullopt;
+  }
+
+  Parsed comparison() {
+    Parsed left = sum();
+    if (!left) return left;
+    Parsed all;
+    for (;;) {
+      skip_blanks();
+      const std::size_t sign_at = at_;
+      const auto op = comparison_sign();
+      if (!op) {
+        if (at_ < text_.size() && text_[at_] == '=') return none(sign_at, "use == to compare");
+        return all ? all : left;
+      }
+      const Parsed right = sum();
+      if (!right) return std::nullopt;
+      if (!require(*left, false, "a comparison") || !require(*right, false, "a comparison")) {
+        return std::nullopt;
+      }
+      const Part one = add(*op, left->node, right->node, true, left->start);
+      all = all ? add(Op::kAnd, all->node, one.node, true, all->start) : one;
+      left = right;
+    }
+  }
+
+  Parsed sum() {
+    Parsed left = term();
+    while (left) {
+      const bool plus = take("+");
+      if (!plus && !take("-")) return left;
+      left = arithmetic(*left, term(), plus ? Op::kAdd : Op::kSubtract);
+    }
+    return left;
+  }
+
+  Parsed term() {
+    Parsed left = factor();
+    while (left) {
+      Op op = Op::kMultiply;
+      if (take("*")) {
+        op = Op::kMultiply;
+      } else if (take("/")) {
+        op = Op::kDivide;
+      } else if (take("%")) {
+        op = Op::kModulo;
+      } else {
+        return left;
+      }
+      left = arithmetic(*left, factor(), op);
+    }
+    return left;
+  }
+
+  Parsed arithmetic(const Part& left, const Parsed& right, Op op) {
+    if (!right) return std::nullopt;
+    if (!require(left, false, "arithmetic") || !require(*right, false, "arithmetic"))
+      return std::nullopt;
+    return add(op, left.node, right->node, false, left.start);
+  }
+
+  Parsed factor() {
+    skip_blanks();
+    const std::size_t start = at_;
+    if (++depth_ > kDepthMax) return none(start, "this is nested too deeply");
+    Parsed out = factor_inside(start);
+    --depth_;
+    return out;
+  }
+
+  Parsed factor_inside(std::size_t start) {
+    if (start == text_.size()) return none(start, "a number, a name or '(' is missing at the end");
+    if (take("-")) {
+      const Parsed inner = factor();
+      if (!inner || !require(*inner, false, "a minus sign")) return std::nullopt;
+      return add(Op::kNegate, inner->node, inner->node, false, start);
+    }
+    if (take("(")) {
+      Parsed inner = condition();
+      if (!inner) return inner;
+      if (!take(")"))
+        return none(at_, fmt::format("the '(' at character {} is not closed", start + 1));
+      inner->start = start;
+      return inner;
+    }
+    const char c = text_[start];
+    if (is_digit(c) || c == '.') return number(start);
+    if (is_letter(c)) return name(start);
+    return none(start,
+                fmt::format("'{}' is not expected here; allowed: a number, a name or '('", c));
+  }
+
+  Parsed number(std::size_t start) {
+    // TOML people write 113_246_208.
+    std::string digits;
+    std::size_t end = start;
+    while (end < text_.size() && (is_digit(text_[end]) || text_[end] == '.' || text_[end] == '_')) {
+      if (text_[end] != '_') digits += text_[end];
+      ++end;
+    }
+    if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
+      digits += text_[end++];
+      if (end < text_.size() && (text_[end] == '-' || text_[end] == '+')) {
+        if (text_[end] == '-') digits += '-';
+        ++end;
+      }
+      while (end < text_.size() && is_digit(text_[end])) digits += text_[end++];
+    }
+    double value = 0;
+    const auto [stop, failure] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (failure != std::errc() || stop != digits.data() + digits.size() ||
+        (end < text_.size() && is_letter(text_[end]))) {
+      return none(start, "this is no number");
+    }
+    at_ = end;
+    Part part = add(Op::kNumber, 0, 0, false, start);
+    out_.nodes_.back().number = value;
+    return part;
+  }
+
+  Parsed name(std::size_t start) {
+    std::size_t end = start;
+    while (end < text_.size() &&
+           (is_letter(text_[end]) || is_digit(text_[end]) || text_[end] == '.')) {
+      ++end;
+    }
+    const std::string_view whole = text_.substr(start, end - start);
+    for (const std::string_view word : {"and", "or", "not"}) {
+      if (whole == word) return none(start, fmt::format("'{}' is not expected here", word));
+    }
+    at_ = end;
+    Part part = add(Op::kName, 0, 0, false, start);
+    out_.nodes_.back().name = out_.names_.size();
+    out_.names_.push_back({std::string(whole.substr(whole.rfind('.') + 1)), start + 1});
+    return part;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+  Status status_;
+  Expression out_;
+};
+
+Result<Expression> Expression::parse(std::string_view text) {
+  // Evaluation recurses along operator chains, so their length is bounded too.
+  if (text.size() > 2'000) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("a constraint has {} characters; allowed: up to 2,000", text.size()));
+  }
+  return ExpressionParser(text).run();
+}
+
+double Expression::evaluate(std::size_t index, const std::vector<double>& values) const {
+  const Node& node = nodes_[index];
+  switch (node.op) {
+    case Op::kNumber:
+      return node.number;
+    case Op::kName:
+      return values[node.name];
+    case Op::kNegate:
+      return -evaluate(node.left, values);
+    case Op::kNot:
+      return evaluate(node.left, values) != 0 ? 0 : 1;
+    case Op::kAnd:
+      return evaluate(node.left, values) != 0 && evaluate(node.right, values) != 0;
+    case Op::kOr:
+      return evaluate(node.left, values) != 0 || evaluate(node.right, values) != 0;
+    default:
+      break;
+  }
+  const double a = evaluate(node.left, values), b = evaluate(node.right, values);
+  switch (node.op) {
+    case Op::kAdd:
+      return a + b;
+    case Op::kSubtract:
+      return a - b;
+    case Op::kMultiply:
+      return a * b;
+    case Op::kDivide:
+      return b == 0 ? std::nan("") : a / b;
+    case Op::kModulo:
+      return b == 0 ? std::nan("") : std::fmod(a, b);
+    case Op::kLess:
+      return a < b;
+    case Op::kLessEqual:
+      return a <= b;
+    case Op::kGreater:
+      return a > b;
+    case Op::kGreaterEqual:
+      return a >= b;
+    case Op::kEqual:
+      return a == b;
+    case Op::kNotEqual:
+      return a < b || a > b;  // false for NaN, as every comparison
+    default:
+      return 0;
+  }
+}
+
+bool Expression::holds(const std::function<double(std::string_view)>& value_of) const {
+  std::vector<double> values;
+  values.reserve(names_.size());
+  for (const Name& name : names_) values.push_back(value_of(name.name));
+  return evaluate(root_, values) != 0;
+}
+
+}  // namespace tailor::sweep

@@ -1,0 +1,640 @@
+// The sweep file, section by section. Every mistake is noted in the document with its position; the
+// first one is the answer.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "base/config.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "sweep/candidate.h"
+#include "sweep/constraint_names.h"
+#include "sweep/expression.h"
+#include "sweep/keys.h"
+#include "sweep/spec.h"
+#include "sweep/table_reader.h"
+
+namespace tailor::sweep {
+namespace {
+
+using protocol::EndClass;
+
+constexpr double kParametersMax = 1e15;
+constexpr std::size_t kSeedsMax = 1'000;
+
+std::string did_you_mean(std::string_view name, std::span<const std::string_view> known) {
+  const std::string near = nearest_name(name, known);
+  return near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near);
+}
+
+class Parser {
+ public:
+  Parser(ConfigDocument& document, std::string base_dir)
+      : document_(document), root_(document.root()), base_dir_(std::move(base_dir)) {}
+
+  Result<Spec> run() {
+    TAILOR_RETURN_IF_ERROR(top());
+    TAILOR_RETURN_IF_ERROR(data());
+    TAILOR_RETURN_IF_ERROR(architecture());
+    TAILOR_RETURN_IF_ERROR(train());
+    TAILOR_RETURN_IF_ERROR(budget());
+    TAILOR_RETURN_IF_ERROR(candidates());
+    TAILOR_RETURN_IF_ERROR(space());
+    TAILOR_RETURN_IF_ERROR(search());
+    TAILOR_RETURN_IF_ERROR(early_stopping());
+    TAILOR_RETURN_IF_ERROR(seeds());
+    TAILOR_RETURN_IF_ERROR(evaluate());
+    TAILOR_RETURN_IF_ERROR(resources());
+    TAILOR_RETURN_IF_ERROR(retry());
+    TAILOR_RETURN_IF_ERROR(check_named());
+    return std::move(spec_);
+  }
+
+ private:
+  Status missing(ConfigTable& table, std::string_view what) {
+    table.fail(fmt::format("{} is missing", what));
+    return document_.status();
+  }
+
+  Status top() {
+    const auto name = root_.value("name");
+    spec_.description = root_.string("description").value_or("");
+    const auto objectives = root_.value("objectives");
+    spec_.baseline = root_.string("baseline").value_or("");
+    for (const char* section :
+         {"data", "architecture", "budget", "candidate", "space", "search", "early_stopping",
+          "train", "seeds", "evaluate", "resources", "retry"}) {
+      (void)root_.value(section);  // known; read in its turn
+    }
+    TAILOR_RETURN_IF_ERROR(root_.finish());
+    if (!name) return missing(root_, "`name`");
+    if (const auto text = name->as_string()) {
+      spec_.name = *text;
+      check_sweep_name(*name);
+    }
+    spec_.objectives = {"validation_loss"};
+    if (objectives) read_objectives(*objectives);
+    return document_.status();
+  }
+
+  /// Names stand in command lines and paths, and must not look like an id ("s3") or a word with a
+  /// meaning.
+  void check_sweep_name(const ConfigValue& value) {
+    const std::string& name = spec_.name;
+    const bool characters = std::all_of(name.begin(), name.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '-' || c == '_' || c == '.';
+    });
+    if (name.empty() || name.size() > 100 || !characters || name.front() == '-' ||
+        name.front() == '.') {
+      value.fail(
+          fmt::format("`name` is \"{}\"; allowed: 1 to 100 letters, digits, '-', '_' and '.', not "
+                      "starting with '-' or '.'",
+                      name));
+    } else if (SweepId::parse(name) || name == "last") {
+      value.fail(
+          fmt::format("`name` is \"{}\", which reads like a sweep's id or the word for the newest "
+                      "sweep; allowed: any other name",
+                      name));
+    }
+  }
+
+  void read_objectives(const ConfigValue& value) {
+    spec_.objectives.clear();
+    for (const ConfigValue& item : value.as_array()) {
+      const auto objective = item.as_string();
+      if (!objective) return;
+      if (*objective != "validation_loss") {
+        static constexpr std::string_view kKnown[] = {"validation_loss"};
+        return item.fail(fmt::format("`{}` is \"{}\"{}; allowed: validation_loss", item.path(),
+                                     *objective, did_you_mean(*objective, kKnown)));
+      }
+      spec_.objectives.push_back(*objective);
+    }
+    if (spec_.objectives.size() != 1) {
+      value.fail("`objectives` must name one objective; allowed: [\"validation_loss\"]");
+    }
+  }
+
+  std::string absolute(const std::string& path) const {
+    const std::filesystem::path given(path);
+    if (given.is_absolute()) return path;
+    return (std::filesystem::path(base_dir_) / given).lexically_normal().string();
+  }
+
+  Status data() {
+    auto table = root_.table("data");
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!table) return missing(root_, "[data]");
+    const auto train = table->value("train");
+    const auto validation = table->value("validation");
+    const auto length = table->integer_in("sequence_length", 1, 1 << 24);
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    if (!train) return missing(*table, "`data.train`");
+    if (!validation) return missing(*table, "`data.validation`");
+    if (!length) return missing(*table, "`data.sequence_length`");
+    for (const auto& [value, out] :
+         {std::pair(&*train, &spec_.data.train), std::pair(&*validation, &spec_.data.validation)}) {
+      const auto path = value->as_string();
+      if (path && path->empty()) {
+        value->fail(fmt::format("`{}` is empty; allowed: a path, globs allowed", value->path()));
+      }
+      if (path) *out = absolute(*path);
+    }
+    spec_.data.sequence_length = static_cast<std::int32_t>(*length);
+    return document_.status();
+  }
+
+  Status architecture() {
+    auto table = root_.table("architecture");
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!table) return missing(root_, "[architecture]");
+    read_architecture(*table, &spec_.architecture);
+    return table->finish();
+  }
+
+  Status train() {
+    auto table = root_.table("train");
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!table) return missing(root_, "[train]");
+    std::set<std::string_view> seen;
+    const auto set = [&](std::string_view path, const AxisValue& value, const ConfigValue& where) {
+      if (!seen.insert(path).second) return where.fail(fmt::format("`{}` is set twice", path));
+      const Status status = set_train(path, value, spec_.data.sequence_length, &spec_.train,
+                                      &spec_.tokens_per_parameter);
+      if (!status.is_ok()) where.fail(status.message());
+    };
+    read_keys(*table, "train.", train_keys(), [&](const Key& key, const ConfigValue& value) {
+      for (const auto& [path, read] : read_values(key, value)) set(path, read, value);
+    });
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    const Status status =
+        finish_train(spec_.data.sequence_length, spec_.tokens_per_parameter, &spec_.train);
+    if (!status.is_ok()) table->fail(status.message());
+    return document_.status();
+  }
+
+  Status budget() {
+    auto table = root_.table("budget");
+    if (!table) return document_.status();
+    Budget budget;
+    const auto parameters = table->value("parameters");
+    const auto counts = table->one_of("counts", {"body", "body+norms", "total"});
+    const auto solve_value = table->value("solve_for");
+    const auto solve_for = table->one_of("solve_for", {"d_h", "layers", "d_model"});
+    budget.width_multiple =
+        static_cast<std::int32_t>(table->integer_in("width_multiple", 1, 4'096).value_or(1));
+    budget.tolerance =
+        table->integer_in("tolerance", 0, static_cast<std::int64_t>(kParametersMax)).value_or(0);
+    const auto attention_value = table->value("attention");
+    const auto attention = table->one_of("attention", {"fixed", "free"});
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    if (!parameters) return missing(*table, "`budget.parameters`");
+    read_parameters(*parameters, budget);
+    if (counts) budget.counts = shape::parse_budget_counts(*counts).value();
+    if (solve_for == "layers") budget.solve_for = SolveFor::kLayers;
+    if (solve_for == "d_model") budget.solve_for = SolveFor::kModelWidth;
+    budget.fix_attention = attention == "fixed";
+    if (budget.fix_attention && budget.solve_for != SolveFor::kHiddenWidth) {
+      attention_value->fail(
+          fmt::format("`budget.attention` = \"fixed\" contradicts solve_for = \"{}\", which "
+                      "changes attention; allowed: \"free\", or solve_for = \"d_h\"",
+                      *solve_for));
+    }
+    spec_.budget = budget;
+    return document_.status();
+  }
+
+  void read_parameters(const ConfigValue& value, Budget& budget) {
+    if (value.kind() == ConfigValue::Kind::kString) {
+      if (*value.as_string() != "same as baseline") {
+        return value.fail(
+            fmt::format("`budget.parameters` is \"{}\"; allowed: an integer or \"same as "
+                        "baseline\"",
+                        *value.as_string()));
+      }
+      if (spec_.baseline.empty()) {
+        value.fail(
+            "`budget.parameters` is \"same as baseline\" but there is no `baseline` in this file");
+      }
+      return;
+    }
+    const auto parameters = value.as_integer();
+    if (!parameters) return;
+    if (*parameters < 1 || static_cast<double>(*parameters) > kParametersMax) {
+      return value.fail(fmt::format("`budget.parameters` is {}; allowed: 1 to 1e15", *parameters));
+    }
+    budget.parameters = *parameters;
+  }
+
+  Status candidates() {
+    std::set<std::string> names;
+    for (const ConfigValue& item : root_.array("candidate")) {
+      auto table = item.as_table();
+      if (!table) return document_.status();
+      const auto name = table->value("name");
+      NamedCandidate candidate;
+      read_point(*table, "", architecture_keys(), &candidate.overrides);
+      read_point(*table, "", train_keys(), &candidate.overrides);
+      TAILOR_RETURN_IF_ERROR(table->finish());
+      if (!name) return missing(*table, "`name` of this [[candidate]]");
+      candidate.name = name->as_string().value_or("");
+      TAILOR_RETURN_IF_ERROR(document_.status());
+      const bool printable = std::all_of(candidate.name.begin(), candidate.name.end(), [](char c) {
+        return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+      });
+      if (trim(candidate.name).empty() || candidate.name.size() > 200 || !printable) {
+        name->fail("a candidate's `name` must have 1 to 200 printable characters");
+      } else if (!names.insert(candidate.name).second) {
+        name->fail(fmt::format("two candidates are named \"{}\"; allowed: each name once",
+                               candidate.name));
+      }
+      TAILOR_RETURN_IF_ERROR(document_.status());
+      candidate_names_.push_back(*name);
+      spec_.candidates.push_back(std::move(candidate));
+    }
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!spec_.baseline.empty() && !names.contains(spec_.baseline)) {
+      const std::vector<std::string_view> known(names.begin(), names.end());
+      root_.value("baseline")
+          ->fail(
+              known.empty()
+                  ? fmt::format("`baseline` is \"{}\", but there is no [[candidate]] of that name",
+                                spec_.baseline)
+                  : fmt::format("`baseline` is \"{}\"{}; allowed: {}", spec_.baseline,
+                                did_you_mean(spec_.baseline, known), fmt::join(known, ", ")));
+    }
+    return document_.status();
+  }
+
+  Status space() {
+    auto table = root_.table("space");
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!table) {
+      if (spec_.candidates.empty()) {
+        root_.fail("there is nothing to train: this file has no [[candidate]] and no [space]");
+      }
+      return document_.status();
+    }
+    const auto constraints = table->value("constraints");
+    const KeySink sink = [this](const Key& key, const ConfigValue& value) {
+      read_axis(key, value);
+    };
+    read_keys(*table, "", architecture_keys(), sink);
+    read_keys(*table, "", train_keys(), sink);
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    if (constraints) {
+      for (const ConfigValue& item : constraints->as_array()) read_constraint(item);
+      TAILOR_RETURN_IF_ERROR(document_.status());
+    }
+    // People expect the order of the file: the last axis varies fastest.
+    std::stable_sort(axes_.begin(), axes_.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.at.line, a.at.column) < std::pair(b.at.line, b.at.column);
+    });
+    std::set<std::string> paths;
+    for (PlacedAxis& placed : axes_) {
+      if (!paths.insert(placed.axis.path).second) {
+        placed.value.fail(fmt::format("`{}` stands twice in [space]", placed.axis.path));
+      }
+      spec_.space.push_back(placed.axis);
+    }
+    if (spec_.space.empty())
+      table->fail("[space] has no axis; allowed: any key of [architecture] or train.*");
+    return document_.status();
+  }
+
+  void read_axis(const Key& key, const ConfigValue& value) {
+    if (key.kind == KeyKind::kBetas) {
+      return value.fail(fmt::format(
+          "`space.{}` cannot vary as a pair; allowed: train.optimizer.beta1 and beta2", key.path));
+    }
+    Axis axis;
+    axis.path = std::string(key.path);
+    if (value.kind() == ConfigValue::Kind::kArray) {
+      for (const ConfigValue& item : value.as_array()) {
+        auto read = read_value(key, item);
+        if (!read || !check_recipe(key, *read, item)) return;
+        axis.values.push_back(std::move(*read));
+      }
+      if (axis.values.empty()) {
+        return value.fail(fmt::format(
+            "`{}` has no values; allowed: a list, or {{min, max, step, log}}", key.path));
+      }
+    } else if (value.kind() == ConfigValue::Kind::kTable) {
+      if (!read_range(key, value, axis)) return;
+    } else {
+      return value.fail(
+          fmt::format("`space.{}` must be a list of values or a range {{min, max, step, log}}; a "
+                      "single value belongs into [architecture] or [train]",
+                      key.path));
+    }
+    if (solved_from_budget(key, axis, value)) return;
+    axes_.push_back({value.position(), value, std::move(axis)});
+  }
+
+  /// Whether a value of the recipe can be read ("0.5M tokens"); architecture keys were checked
+  /// before.
+  bool check_recipe(const Key& key, const AxisValue& value, const ConfigValue& where) {
+    if (!key.path.starts_with("train.")) return true;
+    protocol::TrainSpec scratch = spec_.train;
+    double per_parameter = 0;
+    const Status status =
+        set_train(key.path, value, spec_.data.sequence_length, &scratch, &per_parameter);
+    if (!status.is_ok()) where.fail(status.message());
+    return status.is_ok();
+  }
+
+  bool read_range(const Key& key, const ConfigValue& value, Axis& axis) {
+    if (key.kind != KeyKind::kInteger && key.kind != KeyKind::kNumber) {
+      value.fail(
+          fmt::format("`space.{}` cannot have a range; allowed: a list of values", key.path));
+      return false;
+    }
+    axis.is_integer = key.kind == KeyKind::kInteger;
+    auto table = *value.as_table();
+    const auto min = table.value("min"), max = table.value("max"), step = table.value("step");
+    axis.log = table.boolean("log").value_or(false);
+    if (!table.finish().is_ok()) return false;
+    if (!min || !max) {
+      value.fail(fmt::format("`space.{}` needs `min` and `max`", key.path));
+      return false;
+    }
+    for (const auto& [given, out] : {std::pair(&*min, &axis.min), std::pair(&*max, &axis.max)}) {
+      const auto read = read_value(key, *given);
+      if (!read) return false;
+      *out = std::visit(
+          [](const auto& v) {
+            if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>)
+              return static_cast<double>(v);
+            return 0.0;
+          },
+          *read);
+    }
+    if (axis.min > axis.max) {
+      value.fail(
+          fmt::format("`space.{}` has min {:g} above max {:g}", key.path, axis.min, axis.max));
+      return false;
+    }
+    if (step) {
+      double number = 0;
+      if (axis.is_integer) {
+        number = static_cast<double>(step->as_integer().value_or(0));
+      } else {
+        number = step->as_float().value_or(0);
+      }
+      if (!document_.status().is_ok()) return false;
+      if (!(number > 0)) {
+        step->fail(fmt::format("`{}` is {:g}; allowed: above 0", step->path(), number));
+        return false;
+      }
+      axis.step = number;
+    } else if (axis.is_integer) {
+      axis.step = 1;
+    }
+    if (axis.log && axis.min <= 0) {
+      min->fail(fmt::format("`{}` must be above 0 with log = true", min->path()));
+      return false;
+    }
+    return true;
+  }
+
+  /// The size that the budget solves for is no free axis: a range of hidden widths becomes a bound.
+  bool solved_from_budget(const Key& key, const Axis& axis, const ConfigValue& value) {
+    if (!spec_.budget) return false;
+    const bool hidden = key.path == "ffn.d_h" || key.path == "d_h_ratio";
+    const SolveFor solve_for = spec_.budget->solve_for;
+    const bool solved = (solve_for == SolveFor::kHiddenWidth && hidden) ||
+                        (solve_for == SolveFor::kLayers && key.path == "layers") ||
+                        (solve_for == SolveFor::kModelWidth && key.path == "d_model");
+    if (!solved) return false;
+    if (!axis.values.empty()) {
+      value.fail(fmt::format(
+          "`space.{}` is solved from the budget; allowed: a range {{min, max}} as its bounds, "
+          "or another `budget.solve_for`",
+          key.path));
+      return true;
+    }
+    const std::string_view name = key.path == "ffn.d_h" ? "d_h" : key.path;
+    spec_.constraints.push_back(fmt::format("{} <= {} <= {}", axis.min, name, axis.max));
+    return true;
+  }
+
+  void read_constraint(const ConfigValue& value) {
+    const auto text = value.as_string();
+    if (!text) return;
+    const auto expression = Expression::parse(*text);
+    if (!expression)
+      return value.fail(fmt::format("`{}`: {}", value.path(), expression.error().message()));
+    for (const Expression::Name& name : expression->names()) {
+      const auto known = constraint_names();
+      if (std::find(known.begin(), known.end(), name.name) != known.end()) continue;
+      return value.fail(fmt::format(
+          "`{}`: \"{}\" at character {}: unknown name `{}`{}; allowed: {}", value.path(), *text,
+          name.column, name.name, did_you_mean(name.name, known), fmt::join(known, ", ")));
+    }
+    spec_.constraints.push_back(*text);
+  }
+
+  Status search() {
+    auto table = root_.table("search");
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (table) {
+      const auto algorithm = table->one_of("algorithm", {"grid", "random"});
+      const auto trials = table->integer_in("trials", 0, 1'000'000'000);
+      const auto seed = table->integer_in("seed", 0, std::numeric_limits<std::int64_t>::max());
+      TAILOR_RETURN_IF_ERROR(table->finish());
+      if (spec_.space.empty()) {
+        table->fail("[search] stands without a [space] to search");
+        return document_.status();
+      }
+      spec_.search.algorithm = algorithm.value_or("grid");
+      spec_.search.trials = static_cast<std::uint64_t>(trials.value_or(0));
+      spec_.search.seed = static_cast<std::uint64_t>(seed.value_or(1));
+    }
+    if (spec_.search.algorithm == "random") {
+      if (spec_.search.trials == 0)
+        return missing(*table, "`search.trials` (candidates to draw, at least 1)");
+      return Status::ok();
+    }
+    for (const PlacedAxis& placed : axes_) {
+      if (placed.axis.grid_size() > 0) continue;
+      placed.value.fail(fmt::format(
+          "`space.{}` is continuous and cannot be in a grid; allowed: a `step`, a list, "
+          "or search.algorithm = \"random\"",
+          placed.axis.path));
+    }
+    return document_.status();
+  }
+
+  Status early_stopping() {
+    auto table = root_.table("early_stopping");
+    if (!table) return document_.status();
+    (void)table->one_of("kind", {"none"});
+    return table->finish();
+  }
+
+  Status seeds() {
+    auto table = root_.table("seeds");
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!table) {
+      spec_.seeds = {1};
+      return Status::ok();
+    }
+    const auto count = table->integer_in("count", 1, kSeedsMax);
+    const auto list = table->value("list");
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    if (count.has_value() == list.has_value()) {
+      table->fail("[seeds] needs `count` or `list`, one of them");
+      return document_.status();
+    }
+    for (std::int64_t seed = 1; count && seed <= *count; ++seed) {
+      spec_.seeds.push_back(static_cast<std::uint64_t>(seed));
+    }
+    if (list) read_seed_list(*list);
+    return document_.status();
+  }
+
+  void read_seed_list(const ConfigValue& list) {
+    std::set<std::int64_t> seen;
+    for (const ConfigValue& item : list.as_array()) {
+      const auto seed = item.as_integer();
+      if (!seed) return;
+      if (*seed < 0)
+        return item.fail(fmt::format("`{}` is {}; allowed: 0 and above", item.path(), *seed));
+      if (!seen.insert(*seed).second) {
+        return item.fail(fmt::format("`seeds.list` has {} twice; allowed: each seed once", *seed));
+      }
+      spec_.seeds.push_back(static_cast<std::uint64_t>(*seed));
+    }
+    if (spec_.seeds.empty() || spec_.seeds.size() > kSeedsMax) {
+      list.fail(fmt::format("`seeds.list` has {} seeds; allowed: 1 to {}", spec_.seeds.size(),
+                            kSeedsMax));
+    }
+  }
+
+  Status evaluate() {
+    auto table = root_.table("evaluate");
+    if (!table) return document_.status();
+    const auto perplexity = table->value("perplexity");
+    auto geometry = table->table("geometry");
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    if (perplexity) {
+      if (const auto on = perplexity->as_boolean(); on && !*on) {
+        perplexity->fail(
+            "`evaluate.perplexity` is false, but the objective is measured by it; allowed: true");
+      }
+    }
+    if (geometry) read_geometry(*geometry);
+    return document_.status();
+  }
+
+  void read_geometry(ConfigTable& table) {
+    protocol::GeometrySpec& out = spec_.geometry;
+    out.enabled = true;
+    const auto layers = table.value("layers");
+    out.tokens =
+        static_cast<std::int32_t>(table.integer_in("tokens", 2, 65'536).value_or(out.tokens));
+    out.subsamples = static_cast<std::int32_t>(
+        table.integer_in("subsamples", 1, 1'024).value_or(out.subsamples));
+    out.rho = table.number_in("rho", 1e-6, 0.999999).value_or(out.rho);
+    if (!table.finish().is_ok() || !layers) return;
+    if (layers->kind() == ConfigValue::Kind::kString) {
+      if (*layers->as_string() != "all") {
+        layers->fail(fmt::format("`{}` is \"{}\"; allowed: \"all\" or a list of layers from 0",
+                                 layers->path(), *layers->as_string()));
+      }
+      return;
+    }
+    std::set<std::int64_t> seen;
+    for (const ConfigValue& item : layers->as_array()) {
+      const auto layer = item.as_integer();
+      if (!layer) return;
+      if (*layer < 0 || *layer > 4'095 || !seen.insert(*layer).second) {
+        return item.fail(
+            fmt::format("`{}` is {}; allowed: 0 to 4095, each once", item.path(), *layer));
+      }
+      out.layers.push_back(static_cast<std::int32_t>(*layer));
+    }
+    if (out.layers.empty()) {
+      layers->fail(
+          "`evaluate.geometry.layers` is empty; allowed: \"all\" or a list of layers from 0");
+    }
+  }
+
+  Status resources() {
+    auto table = root_.table("resources");
+    if (!table) return document_.status();
+    // One trainer process a trial so far; gangs of several GPUs are not.
+    spec_.resources.gpus = static_cast<std::int32_t>(table->integer_in("gpus", 0, 1).value_or(0));
+    spec_.resources.parallel =
+        static_cast<std::int32_t>(table->integer_in("parallel", 0, 1'000'000).value_or(0));
+    spec_.resources.priority =
+        static_cast<std::int32_t>(table->integer_in("priority", -1'000'000, 1'000'000).value_or(0));
+    return table->finish();
+  }
+
+  Status retry() {
+    spec_.retry = {{EndClass::kInfrastructure, 5},
+                   {EndClass::kNodeLost, 5},
+                   {EndClass::kLeaseLost, 5},
+                   {EndClass::kPreempted, 20},
+                   {EndClass::kOom, 1},
+                   {EndClass::kTimeout, 1},
+                   {EndClass::kNan, 0},
+                   {EndClass::kData, 0},
+                   {EndClass::kUser, 0}};
+    auto table = root_.table("retry");
+    if (!table) return document_.status();
+    for (auto& [end, limit] : spec_.retry) {
+      limit = static_cast<std::int32_t>(
+          table->integer_in(protocol::end_class_name(end), 0, 1'000'000).value_or(limit));
+    }
+    return table->finish();
+  }
+
+  /// A named candidate is meant to run: one that cannot is a mistake in the file.
+  Status check_named() {
+    for (std::size_t i = 0; i < spec_.candidates.size(); ++i) {
+      const NamedCandidate& named = spec_.candidates[i];
+      const auto candidate = resolve(spec_, named.name, named.overrides);
+      if (candidate) continue;
+      candidate_names_[i].fail(
+          fmt::format("candidate \"{}\" {}", named.name, candidate.error().message()));
+      return document_.status();
+    }
+    return Status::ok();
+  }
+
+  struct PlacedAxis {
+    ConfigPosition at;
+    ConfigValue value;
+    Axis axis;
+  };
+
+  ConfigDocument& document_;
+  ConfigTable root_;
+  const std::string base_dir_;
+  Spec spec_;
+  std::vector<ConfigValue> candidate_names_;
+  std::vector<PlacedAxis> axes_;
+};
+
+}  // namespace
+
+Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir) {
+  TAILOR_ASSIGN_OR_RETURN(ConfigDocument document, ConfigDocument::parse(toml, file));
+  return Parser(document, base_dir).run();
+}
+
+std::string spec_hash(std::string_view toml, const std::string& base_dir) {
+  Sha256 hash;
+  // The length keeps "a" + "bc" apart from "ab" + "c".
+  hash.update(fmt::format("{}\n{}\n", base_dir.size(), base_dir));
+  hash.update(toml);
+  return hash.hex();
+}
+
+}  // namespace tailor::sweep
