@@ -1,34 +1,26 @@
 // Distance matrices: rows are copied once into a padded, scaled (and for angles normalised) buffer,
-// then tiles of squared differences are computed by a kernel of 8 lanes that the compiler turns
-// into SSE2, AVX2 or AVX-512 code. The lanes and their final sum are fixed, so all three give the
-// same bits.
+// then tiles of squared differences (kernels.h) are turned into distances.
 #include "geometry/distance.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/text.h"
+#include "geometry/kernels.h"
 #include "geometry/parallel.h"
 
 namespace tailor::geometry {
 namespace {
 
-constexpr std::size_t kLanes = 8;
 constexpr std::size_t kTile = 32;  // rows a side: 2 x 32 rows of 1024 doubles are half a MiB
-typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
 
-// Rows ready for the kernel: stride padded with zeros to whole lanes.
-struct PreparedRows {
-  std::vector<double> values;
-  std::size_t count = 0;
-  std::size_t stride = 0;
-  int exponent = 0;  // values were multiplied by 2^-exponent
-
-  const double* row(std::size_t i) const { return values.data() + i * stride; }
+// Rows ready for the kernel; values were multiplied by 2^-exponent.
+struct PreparedRows : PaddedRows {
+  using PaddedRows::PaddedRows;
+  int exponent = 0;
 };
 
 // Squares of numbers beyond these leave the range of float64; then the cloud is scaled by a power
@@ -47,14 +39,11 @@ int common_exponent(CloudView a, CloudView b) {
 }
 
 PreparedRows prepare_raw(CloudView cloud, int exponent) {
-  PreparedRows rows;
-  rows.count = cloud.count();
-  rows.stride = (cloud.dimension() + kLanes - 1) / kLanes * kLanes;
+  PreparedRows rows(cloud.count(), cloud.dimension());
   rows.exponent = exponent;
-  rows.values.assign(rows.count * rows.stride, 0.0);
   for (std::size_t i = 0; i < rows.count; ++i) {
     const auto source = cloud.row(i);
-    double* target = rows.values.data() + i * rows.stride;
+    double* target = rows.row(i);
     if (exponent == 0) {
       std::copy(source.begin(), source.end(), target);
     } else {
@@ -78,120 +67,12 @@ Result<PreparedRows> prepare_directions(CloudView cloud) {
     int exponent = 0;
     std::frexp(length, &exponent);
     const double mantissa = std::ldexp(length, -exponent);
-    double* row = rows.values.data() + i * rows.stride;
+    double* row = rows.row(i);
     for (std::size_t k = 0; k < cloud.dimension(); ++k) {
       row[k] = std::ldexp(row[k], -exponent) / mantissa;
     }
   }
   return rows;
-}
-
-// Sum of the lanes in a fixed tree order.
-inline __attribute__((always_inline)) double sum_lanes(const Lanes& v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-
-inline __attribute__((always_inline)) void load(Lanes& v, const double* p) {
-  std::memcpy(&v, p, sizeof(v));
-}
-
-// out[r] = |x - y_r|^2 for the four rows y_r.
-inline __attribute__((always_inline)) void four_squared(const double* x, const double* y0,
-                                                        const double* y1, const double* y2,
-                                                        const double* y3, std::size_t stride,
-                                                        double* out) {
-  Lanes s0{}, s1{}, s2{}, s3{}, vx, v;
-  for (std::size_t k = 0; k < stride; k += kLanes) {
-    load(vx, x + k);
-    load(v, y0 + k);
-    v = vx - v;
-    s0 += v * v;
-    load(v, y1 + k);
-    v = vx - v;
-    s1 += v * v;
-    load(v, y2 + k);
-    v = vx - v;
-    s2 += v * v;
-    load(v, y3 + k);
-    v = vx - v;
-    s3 += v * v;
-  }
-  out[0] = sum_lanes(s0);
-  out[1] = sum_lanes(s1);
-  out[2] = sum_lanes(s2);
-  out[3] = sum_lanes(s3);
-}
-
-// |x - y|^2 and |x + y|^2 with the same lanes as four_squared.
-double squared_difference(const double* x, const double* y, std::size_t stride) {
-  Lanes s{}, vx, v;
-  for (std::size_t k = 0; k < stride; k += kLanes) {
-    load(vx, x + k);
-    load(v, y + k);
-    v = vx - v;
-    s += v * v;
-  }
-  return sum_lanes(s);
-}
-
-double squared_sum(const double* x, const double* y, std::size_t stride) {
-  Lanes s{}, vx, v;
-  for (std::size_t k = 0; k < stride; k += kLanes) {
-    load(vx, x + k);
-    load(v, y + k);
-    v = vx + v;
-    s += v * v;
-  }
-  return sum_lanes(s);
-}
-
-// out[(i - i0) * kTile + (j - j0)] = |x_i - x_j|^2 for the tile.
-inline __attribute__((always_inline)) void tile_squared_body(const PreparedRows& rows,
-                                                             std::size_t i0, std::size_t i1,
-                                                             std::size_t j0, std::size_t j1,
-                                                             double* out) {
-  for (std::size_t i = i0; i < i1; ++i) {
-    for (std::size_t j = j0; j < j1; j += 4) {
-      const std::size_t last = j1 - 1;
-      double four[4];
-      four_squared(rows.row(i), rows.row(j), rows.row(std::min(j + 1, last)),
-                   rows.row(std::min(j + 2, last)), rows.row(std::min(j + 3, last)), rows.stride,
-                   four);
-      const std::size_t width = std::min<std::size_t>(4, j1 - j);
-      std::copy(four, four + width, out + (i - i0) * kTile + (j - j0));
-    }
-  }
-}
-
-using TileKernel = void (*)(const PreparedRows&, std::size_t, std::size_t, std::size_t, std::size_t,
-                            double*);
-
-void tile_squared_plain(const PreparedRows& rows, std::size_t i0, std::size_t i1, std::size_t j0,
-                        std::size_t j1, double* out) {
-  tile_squared_body(rows, i0, i1, j0, j1, out);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) void tile_squared_avx2(const PreparedRows& rows, std::size_t i0,
-                                                       std::size_t i1, std::size_t j0,
-                                                       std::size_t j1, double* out) {
-  tile_squared_body(rows, i0, i1, j0, j1, out);
-}
-
-__attribute__((target("avx512f"))) void tile_squared_avx512(const PreparedRows& rows,
-                                                            std::size_t i0, std::size_t i1,
-                                                            std::size_t j0, std::size_t j1,
-                                                            double* out) {
-  tile_squared_body(rows, i0, i1, j0, j1, out);
-}
-#endif
-
-TileKernel choose_kernel() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return tile_squared_avx512;
-  if (__builtin_cpu_supports("avx2")) return tile_squared_avx2;
-#endif
-  return tile_squared_plain;
 }
 
 // Turns |a - b|^2 of two prepared rows into the distance of one geometry.
@@ -367,7 +248,6 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
   // Slot [tile][i] holds the largest entry of row i within that tile; each has one writer.
   std::vector<double> tile_maxima(side * n, 0.0);
   const Measure measure(options);
-  const TileKernel kernel = choose_kernel();
   double* out = matrix.values_.data();
 
   parallel_for(options.threads, side * (side + 1) / 2, [&](std::size_t item) {
@@ -377,7 +257,7 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
     const std::size_t i0 = ti * kTile, i1 = std::min(n, i0 + kTile);
     const std::size_t j0 = tj * kTile, j1 = std::min(n, j0 + kTile);
     double squared[kTile * kTile];
-    kernel(rows, i0, i1, j0, j1, squared);
+    squared_differences(rows, i0, i1, rows, j0, j1, squared, kTile);
     for (std::size_t i = i0; i < i1; ++i) {
       for (std::size_t j = j0; j < std::min(j1, i); ++j) {
         const double value =

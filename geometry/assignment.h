@@ -1,0 +1,64 @@
+// Linear assignment, dense and sparse, by shortest augmenting paths with a dual certificate.
+//
+// Dense. Given an n x n matrix c, find the permutation p that minimises sum_i c(i, p(i)). The dual
+// is max sum u_i + sum v_j with u_i + v_j <= c_ij; a pair that is tight on the assignment proves it
+// optimal. Steps (Jonker and Volgenant, Computing 38, 1987): column minima (or the caller's duals
+// of a similar problem), augmenting row reduction, then for each row left one shortest path in
+// reduced costs. Cost O(n^3) at worst, near n^2 when the start is good.
+//
+// Sparse, with free slack. Rows i and columns j, gains w_ij > 0 on some pairs; match pairs so that
+// the sum of gains is largest, everybody may stay alone at gain 0. With c = -w this is the
+// assignment of every row to a column or to its own slack of cost 0, with v_j <= 0. Same steps on
+// adjacency lists, a binary heap for the paths.
+//
+// Both end for any finite input, ties and repeated values included: every path extends the matching
+// by one row, and the row reduction is bounded.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tailor::geometry {
+
+inline constexpr std::uint32_t kUnmatched = 0xffffffffu;
+
+struct Assignment {
+  std::vector<std::uint32_t> column_of_row;  ///< a permutation
+  std::vector<double> column_dual;           ///< v
+  double cost = 0;                           ///< sum of the assigned entries
+  /// sum_i min_j (c_ij - v_j) + sum_j v_j, summed anew: never above the least cost but for
+  /// rounding.
+  double lower_bound = 0;
+};
+
+/// REQUIRES: cost.size() == n * n, row-major, finite entries; `column_dual_start` empty or n finite
+/// numbers (any are right, good ones are fast).
+Assignment solve_assignment(std::span<const double> cost, std::size_t n,
+                            std::span<const double> column_dual_start = {});
+
+/// Gains of pairs, by rows: those of row i are entries [starts[i], starts[i + 1]).
+struct SparseGains {
+  std::vector<std::size_t> starts = {0};  ///< rows + 1 entries
+  std::vector<std::uint32_t> columns;
+  std::vector<double> gains;  ///< finite and positive
+  std::size_t column_count = 0;
+
+  std::size_t row_count() const { return starts.size() - 1; }
+};
+
+struct Matching {
+  std::vector<std::uint32_t> column_of_row;  ///< kUnmatched where the row stays alone
+  std::vector<std::uint32_t> row_of_column;
+  double gain = 0;  ///< sum over matched pairs
+  double upper_bound =
+      0;  ///< the dual objective, summed anew: never below the best but for rounding
+};
+
+/// The matching of largest total gain.
+Matching solve_matching(const SparseGains& gains);
+
+}  // namespace tailor::geometry
