@@ -1,0 +1,53 @@
+// WorkerConfig: what the daemon is told, flag > file > default.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tailor::agent {
+
+/// Durations in milliseconds. On the command line and in the file they are written "10s", "24h".
+struct WorkerConfig {
+  std::string coordinator = "127.0.0.1:7070";  ///< host:port
+  std::string name;                            ///< unique in the cluster; default: the host's name
+  std::string work_dir;                        ///< lock file and, by default, trials
+  std::string trials_dir;             ///< default: work_dir/trials; may be shared between nodes
+  std::string device = "auto";        ///< auto | cpu | gpu
+  std::int32_t slots = 0;             ///< CPU slots; 0 = one
+  std::int32_t threads_per_slot = 0;  ///< 0 = the cores shared out evenly
+  std::string trainer;                ///< default: tailor-trainer beside this program
+  std::int64_t trainer_lease_ms = 10'000;
+  std::int64_t offline_limit_ms = 24ll * 3600 * 1000;
+  std::int64_t stop_grace_ms = 30'000;
+  std::int64_t drain_limit_ms = 0;  ///< 0 = no limit
+  bool exit_when_idle = false;
+  std::int64_t idle_time_ms = 30'000;
+  std::string log_level = "info";
+};
+
+/// Reads a TOML file over `*config`. Errors: kInvalidArgument with position.
+Status load_config_file(const std::string& path, WorkerConfig* config);
+
+/// What the command line says: a config, or an exit code when there is nothing more to do (--help,
+/// --version, a usage error already printed).
+struct CommandLine {
+  std::optional<WorkerConfig> config;
+  int exit_code = 0;
+};
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// Fills defaults that depend on the machine (name, paths) and checks every value. Errors:
+/// kInvalidArgument naming the option and what is allowed.
+Status complete_config(WorkerConfig* config);
+/// Errors: kNotFound when the trainer is no program that can be run.
+Status check_trainer(const WorkerConfig& config);
+
+/// One line, "key=value ...", for the log.
+std::string describe(const WorkerConfig& config);
+
+}  // namespace tailor::agent

@@ -1,0 +1,143 @@
+// tailor-worker: the daemon of a node. Builds the parts, runs the loop, ends.
+//
+// Threads: this one owns everything; gRPC's own threads only post to the mailbox. Shutdown order:
+// the loop ends, the stream is flushed and closed, the mailbox goes last.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/logging.h"
+#include "worker/agent/config.h"
+#include "worker/agent/device/inventory.h"
+#include "worker/agent/loop.h"
+#include "worker/agent/mailbox.h"
+#include "worker/agent/process/supervisor.h"
+#include "worker/agent/session.h"
+
+namespace tailor::agent {
+namespace {
+
+// Exit codes (design.md 9).
+constexpr int kInternal = 1;
+constexpr int kUsage = 2;
+constexpr int kConflict = 7;
+
+/// Locks WORK_DIR/worker.lock until this process ends, however it ends. Errors: kAlreadyExists when
+/// another daemon holds it.
+Status lock_work_dir(const std::string& work_dir) {
+  std::error_code failure;
+  std::filesystem::create_directories(work_dir, failure);
+  if (failure) return errno_status(failure.value(), "create", work_dir);
+  const std::string path = work_dir + "/worker.lock";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return errno_status(errno, "open", path);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const Result<std::string> holder = read_file(path, 64);
+    return Status(
+        Code::kAlreadyExists,
+        fmt::format("{} is in use by another tailor-worker (process {}): stop it, or give this "
+                    "one another --work-dir",
+                    work_dir, holder && !holder->empty() ? *holder : "unknown"));
+  }
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(fd, 0) == 0) {
+    [[maybe_unused]] const ssize_t told = ::pwrite(fd, pid.data(), pid.size(), 0);
+  }
+  return Status::ok();  // fd stays open: the lock lives as long as the process
+}
+
+std::uint64_t random_u64() {
+  std::uint64_t value = 0;
+  if (::getrandom(&value, sizeof value, 0) != sizeof value)
+    value = static_cast<std::uint64_t>(::getpid());
+  return value;
+}
+
+int refuse(const Status& status, int code) {
+  fmt::print(stderr, "tailor-worker: {}\n", status.message());
+  return code;
+}
+
+int run(WorkerConfig config) {
+  const Status logging = init_logging(config.log_level);
+  if (!logging) return refuse(logging, kUsage);
+  const Status complete = complete_config(&config);
+  if (!complete) return refuse(complete, kUsage);
+  const Status locked = lock_work_dir(config.work_dir);
+  if (!locked) return refuse(locked, locked.code() == Code::kAlreadyExists ? kConflict : kInternal);
+  const Status trainer = check_trainer(config);
+  if (!trainer) return refuse(trainer, kUsage);
+
+  // Before any thread starts, so that all of them leave these signals to the loop.
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  const int signal_fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signal_fd < 0) return refuse(errno_status(errno, "watch", "signals"), kInternal);
+  Supervisor::become_subreaper();
+
+  Result<Inventory> inventory =
+      make_inventory({config.device, config.slots, config.threads_per_slot},
+                     config.device == "cpu" ? std::vector<Gpu>() : find_gpus(), usable_cores());
+  if (!inventory) return refuse(inventory.error(), kUsage);
+  log_info("worker", "effective config",
+           {{"version", TAILOR_VERSION}, {"config", describe(config)}});
+  for (const protocol::Slot& slot : inventory->slots) {
+    log_info("worker", "slot",
+             {{"index", std::to_string(slot.index)},
+              {"device", slot.name},
+              {"threads", std::to_string(slot.threads)}});
+  }
+
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  LoopConfig loop_config;
+  AgentOptions& options = loop_config.options;
+  options.worker_name = config.name;
+  options.instance = fmt::format("{:016x}", random_u64());
+  options.version = TAILOR_VERSION;
+  options.host = host;
+  options.slots = inventory->slots;
+  options.trainer_lease_ms = config.trainer_lease_ms;
+  options.offline_limit_ms = config.offline_limit_ms;
+  options.stop_grace_ms = config.stop_grace_ms;
+  options.drain_limit_ms = config.drain_limit_ms;
+  options.exit_when_idle = config.exit_when_idle;
+  options.idle_exit_ms = config.idle_time_ms;
+  options.seed = random_u64();
+  loop_config.visible_devices = inventory->visible_devices;
+  loop_config.trials_dir = config.trials_dir;
+  loop_config.trainer = config.trainer;
+
+  const SystemClock clock;
+  Mailbox mailbox;
+  SessionClient session(config.coordinator,
+                        [&](AgentEvent event) { mailbox.post(std::move(event)); });
+  AgentLoop loop(std::move(loop_config), clock, session, mailbox, signal_fd);
+  const Status started = loop.start();
+  if (!started) return refuse(started, kInternal);
+  const int code = loop.run();
+  session.finish(2'000);
+  return code;
+}
+
+}  // namespace
+}  // namespace tailor::agent
+
+int main(int argc, char** argv) {
+  const tailor::agent::CommandLine line = tailor::agent::parse_command_line(argc, argv);
+  if (!line.config) return line.exit_code;
+  return tailor::agent::run(*line.config);
+}

@@ -1,0 +1,65 @@
+// Supervisor: watches the trainers of this worker, its own children and those re-adopted after a
+// restart, and ends whole process groups.
+//
+// An exit is told only when the group is empty: children that a trainer left behind are killed
+// first, so nothing holds a device when its slot is given away. Exits wake a poll() through pidfds
+// where the kernel has them; `reap` finds them in any case. Threads: one thread, the one that
+// spawns.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "base/clock.h"
+#include "worker/agent/effect.h"
+#include "worker/agent/event.h"
+#include "worker/agent/process/spawner.h"
+
+namespace tailor::agent {
+
+class Supervisor {
+ public:
+  explicit Supervisor(const Clock& clock) : clock_(clock) {}
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Orphans of our trainers become our children, so that their groups can be reaped to the last.
+  /// Once, early in main.
+  static void become_subreaper();
+
+  /// Watches a process. `child`: this process forked it and will get its exit status.
+  void watch(const protocol::AttemptRef& ref, const ProcessIdentity& process, bool child);
+
+  /// Signals the whole group of `ref`; nothing when it is not watched or has ended.
+  void signal(const protocol::AttemptRef& ref, TrainerSignal signal);
+
+  /// Those that have ended since the last call. Never blocks.
+  std::vector<TrainerExited> reap();
+
+  /// Descriptors that become readable when a watched process ends.
+  std::vector<int> wait_fds() const;
+
+  /// True while some group is being emptied after its leader's end: call `reap` again soon.
+  bool emptying() const;
+
+ private:
+  struct Watched {
+    ProcessIdentity process;
+    bool child = false;
+    int pid_fd = -1;
+    bool leader_gone = false;
+    MonotonicMs gone_at_ms = 0;
+    bool warned = false;
+    ExitStatus status;
+  };
+  /// True when the leader has ended (and, a child, been reaped).
+  bool leader_ended(Watched& watched);
+  /// Kills what is left of the group. True when nothing is.
+  bool group_empty(Watched& watched);
+
+  const Clock& clock_;
+  std::map<protocol::AttemptRef, Watched> watched_;
+};
+
+}  // namespace tailor::agent
