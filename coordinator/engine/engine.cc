@@ -1,0 +1,390 @@
+#include "coordinator/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/logging.h"
+#include "coordinator/core/step.h"
+
+namespace tailor::engine {
+namespace {
+
+constexpr std::int64_t kIdleSliceMs =
+    1'000;  // how long the loop sleeps at most before it looks around
+
+const Status kShuttingDown(Code::kUnavailable, "the coordinator is shutting down; try again later");
+
+void set_request(core::Event& event, core::RequestId id) {
+  std::visit(
+      [id](auto& e) {
+        if constexpr (requires { e.request; }) e.request = id;
+      },
+      event);
+}
+
+/// Failures that time can heal. Anything else means that memory and file no longer agree for good.
+bool worth_retrying(const Status& status) {
+  return status.code() == Code::kResourceExhausted || status.code() == Code::kUnavailable ||
+         status.code() == Code::kDeadlineExceeded;
+}
+
+void log_event(const storage::EventRow& row) {
+  std::string ids;
+  const auto add = [&ids](std::string_view key, const std::string& id) {
+    ids += fmt::format("{}{}={}", ids.empty() ? "" : " ", key, id);
+  };
+  if (row.sweep.valid()) add("sweep", row.sweep.to_string());
+  if (row.trial.valid()) add("trial", row.trial.to_string());
+  if (row.attempt != 0) add("attempt", AttemptId{row.trial, row.attempt}.to_string());
+  if (row.worker.valid()) add("worker", row.worker.to_string());
+  const std::string text = ids.empty() ? row.kind : row.kind + " " + ids;
+  if (row.message.empty()) {
+    log_info("engine", text);
+  } else {
+    log_info("engine", text, {{"message", row.message}});
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::start(storage::Store& store, const Clock& clock,
+                                              const core::Options& core_options, Options options,
+                                              Hooks hooks) {
+  TAILOR_ASSIGN_OR_RETURN(const storage::Snapshot snapshot, store.load());
+  TAILOR_ASSIGN_OR_RETURN(
+      core::State state,
+      core::load(snapshot, core_options, core::Now{clock.now_ms(), clock.wall_ms()}));
+  std::unique_ptr<Engine> engine(
+      new Engine(std::move(state), store, clock, options, std::move(hooks)));
+  engine->set_health(true, false, Status::ok());
+  engine->thread_ = std::jthread([raw = engine.get()] { raw->run(); });
+  return engine;
+}
+
+Engine::Engine(core::State state, storage::Store& store, const Clock& clock, Options options,
+               Hooks hooks)
+    : store_(store),
+      clock_(clock),
+      options_(options),
+      hooks_(std::move(hooks)),
+      state_(std::move(state)),
+      // The first thing is a Tick: leases of running attempts and queued trials of a restart.
+      wake_at_ms_(clock.now_ms()) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::request(core::Event event, ReplyHandler reply) {
+  Status refused;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ended_ || stopping_) {
+      refused = kShuttingDown;
+    } else if (health_.stalled) {
+      refused = health_.last_error.with_context("nothing can be stored at the moment");
+    } else if (requests_waiting_ >= options_.requests_max) {
+      refused = Status(
+          Code::kResourceExhausted,
+          fmt::format("{} requests are waiting already; try again later", requests_waiting_));
+    } else {
+      const core::RequestId id = next_request_++;
+      set_request(event, id);
+      ++requests_waiting_;
+      mailbox_.push_back({std::move(event), id, std::move(reply), 0, nullptr, {}});
+      wake_.notify_one();
+      return;
+    }
+  }
+  reply(refused, {});
+}
+
+core::SessionId Engine::open_session(std::shared_ptr<SessionSink> sink, protocol::Hello hello,
+                                     Done done) {
+  const core::SessionId id = next_session_++;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!ended_ && !stopping_) {
+      mailbox_.push_back(
+          {core::SessionOpened{id, std::move(hello)}, 0, {}, id, std::move(sink), std::move(done)});
+      wake_.notify_one();
+      return id;
+    }
+  }
+  sink->close(kShuttingDown);
+  return id;
+}
+
+void Engine::session_message(core::SessionId session, protocol::WorkerMessage message, Done done) {
+  const std::scoped_lock lock(mutex_);
+  if (ended_) return;
+  mailbox_.push_back(
+      {core::SessionMessage{session, std::move(message)}, 0, {}, 0, nullptr, std::move(done)});
+  wake_.notify_one();
+}
+
+void Engine::close_session(core::SessionId session) {
+  const std::scoped_lock lock(mutex_);
+  if (ended_) return;
+  mailbox_.push_back({core::SessionClosed{session}, 0, {}, 0, nullptr, {}});
+  wake_.notify_one();
+}
+
+void Engine::query(Query query) {
+  Status refused;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ended_) {
+      refused = health_.last_error.is_ok() ? kShuttingDown : health_.last_error;
+    } else if (health_.stalled) {
+      refused = health_.last_error;
+    } else {
+      queries_.push_back(std::move(query));
+      wake_.notify_one();
+      return;
+    }
+  }
+  query(nullptr, now(), refused);
+}
+
+void Engine::subscribe(std::weak_ptr<void> owner, Done heard) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(subscribers_, [](const Subscriber& s) { return s.owner.expired(); });
+  subscribers_.push_back({std::move(owner), std::move(heard)});
+}
+
+Health Engine::health() const {
+  const std::scoped_lock lock(mutex_);
+  return health_;
+}
+
+std::size_t Engine::queue_depth() const {
+  const std::scoped_lock lock(mutex_);
+  return mailbox_.size() + queries_.size();
+}
+
+void Engine::poke() {
+  const std::scoped_lock lock(mutex_);
+  poked_ = true;
+  wake_.notify_one();
+}
+
+void Engine::stop() {
+  std::call_once(stopped_, [this] {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+      wake_.notify_one();
+    }
+    if (thread_.joinable()) thread_.join();
+  });
+}
+
+void Engine::set_health(bool running, bool stalled, const Status& error) {
+  const std::scoped_lock lock(mutex_);
+  health_ = {running, stalled, error, clock_.wall_ms()};
+}
+
+bool Engine::take(std::vector<Item>& items, std::vector<Query>& queries) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const MonotonicMs before = clock_.now_ms();
+    const bool due = wake_at_ms_.has_value() && before >= *wake_at_ms_;
+    if (!mailbox_.empty() || !queries_.empty() || due || poked_ || stopping_) break;
+    std::int64_t slice = kIdleSliceMs;
+    if (wake_at_ms_.has_value()) slice = std::clamp<std::int64_t>(*wake_at_ms_ - before, 1, slice);
+    wake_.wait_for(lock, std::chrono::milliseconds(slice));
+    const std::int64_t over = clock_.now_ms() - before - slice;
+    if (options_.stall_ms > 0 && over >= options_.stall_ms) silent_ms_ += over;
+  }
+  poked_ = false;
+  while (!mailbox_.empty() && items.size() < options_.batch_max) {
+    items.push_back(std::move(mailbox_.front()));
+    mailbox_.pop_front();
+    if (items.back().request != 0) --requests_waiting_;
+  }
+  // A query sees everything posted before it, so it waits until the mailbox is empty.
+  if (mailbox_.empty()) {
+    queries.assign(std::make_move_iterator(queries_.begin()),
+                   std::make_move_iterator(queries_.end()));
+    queries_.clear();
+  }
+  return !(stopping_ && items.empty() && queries.empty());
+}
+
+void Engine::apply(const core::Event& event, Batch& batch) {
+  core::Effects effects = core::step(state_, event, now());
+  std::move(effects.writes.begin(), effects.writes.end(), std::back_inserter(batch.writes));
+  std::move(effects.outward.begin(), effects.outward.end(), std::back_inserter(batch.outward));
+  wake_at_ms_ = effects.wake_at_ms;
+}
+
+bool Engine::commit(Batch& batch) {
+  if (batch.writes.empty()) return true;
+  const MonotonicMs begin_ms = clock_.now_ms();
+  const Status status = store_.commit(batch.writes);
+  if (!status.is_ok()) return retry(batch, status);
+  const std::int64_t took_ms = clock_.now_ms() - begin_ms;
+  if (options_.stall_ms > 0 && took_ms >= options_.stall_ms) silent_ms_ += took_ms;
+  if (hooks_.on_commit) hooks_.on_commit(batch.writes, static_cast<double>(took_ms) / 1e3);
+  return true;
+}
+
+bool Engine::retry(Batch& batch, Status failure) {
+  const MonotonicMs begin_ms = clock_.now_ms();
+  if (worth_retrying(failure)) {
+    log_warn("engine", "cannot store; nothing is acknowledged until it works again",
+             {{"reason", failure.to_string()}});
+    set_health(true, true, failure);
+  }
+  while (worth_retrying(failure)) {
+    // Refuse what arrived in the meantime; what workers sent waits in the mailbox.
+    std::vector<Item> refused;
+    std::vector<Query> blind;
+    bool stopping = false;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, std::chrono::milliseconds(options_.retry_ms),
+                     [this] { return stopping_; });
+      std::deque<Item> kept;
+      for (Item& item : mailbox_) {
+        if (item.request != 0) {
+          --requests_waiting_;
+          refused.push_back(std::move(item));
+        } else {
+          kept.push_back(std::move(item));
+        }
+      }
+      mailbox_ = std::move(kept);
+      blind.assign(std::make_move_iterator(queries_.begin()),
+                   std::make_move_iterator(queries_.end()));
+      queries_.clear();
+      stopping = stopping_;
+    }
+    for (const Item& item : refused) item.reply(failure, {});
+    for (const Query& query : blind) query(nullptr, now(), failure);
+
+    const MonotonicMs try_ms = clock_.now_ms();
+    const Status status = store_.commit(batch.writes);
+    if (status.is_ok()) {
+      const std::int64_t gap_ms = clock_.now_ms() - begin_ms;
+      silent_ms_ += gap_ms;
+      set_health(true, false, Status::ok());
+      log_info("engine", "storing works again", {{"after_ms", std::to_string(gap_ms)}});
+      if (hooks_.on_commit) {
+        hooks_.on_commit(batch.writes, static_cast<double>(clock_.now_ms() - try_ms) / 1e3);
+      }
+      return true;
+    }
+    failure = status;
+    if (stopping) {
+      log_error("engine", "shutting down with an unwritten batch; nothing of it was acknowledged",
+                {{"reason", failure.to_string()}});
+      return false;
+    }
+  }
+  log_error("engine", "cannot go on", {{"reason", failure.to_string()}});
+  set_health(false, false, failure);
+  if (hooks_.on_fatal) hooks_.on_fatal(failure);
+  return false;
+}
+
+void Engine::release(Batch& batch) {
+  bool events = false;
+  for (const storage::Mutation& mutation : batch.writes) {
+    if (const auto* row = std::get_if<storage::EventRow>(&mutation)) {
+      events = true;
+      log_event(*row);
+    }
+  }
+  for (core::Outward& outward : batch.outward) {
+    if (auto* reply = std::get_if<core::Reply>(&outward)) {
+      const auto found = replies_.find(reply->request);
+      if (found == replies_.end()) continue;
+      const ReplyHandler handler = std::move(found->second);
+      replies_.erase(found);
+      handler(reply->status, reply->body);
+    } else if (auto* message = std::get_if<core::SendTo>(&outward)) {
+      const auto found = sinks_.find(message->session);
+      if (found != sinks_.end()) found->second->send(std::move(message->message));
+    } else if (auto* closing = std::get_if<core::CloseSession>(&outward)) {
+      const auto found = sinks_.find(closing->session);
+      if (found != sinks_.end()) found->second->close(closing->status);
+    }
+  }
+  for (const Done& done : batch.done) done();
+  if (!events) return;
+  std::vector<std::pair<std::shared_ptr<void>, Done>> listeners;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Subscriber& s : subscribers_) {
+      if (auto owner = s.owner.lock()) listeners.emplace_back(std::move(owner), s.heard);
+    }
+  }
+  for (const auto& [owner, heard] : listeners) heard();
+}
+
+void Engine::refuse_all(const Status& why) {
+  std::deque<Item> items;
+  std::deque<Query> queries;
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+    items.swap(mailbox_);
+    queries.swap(queries_);
+    requests_waiting_ = 0;
+  }
+  for (auto& [id, reply] : replies_) reply(why, {});
+  replies_.clear();
+  for (Item& item : items) {
+    if (item.reply) item.reply(why, {});
+    if (item.sink) item.sink->close(why);
+  }
+  for (const Query& query : queries) query(nullptr, now(), why);
+  for (auto& [session, sink] : sinks_) sink->close(why);
+  sinks_.clear();
+}
+
+void Engine::run() {
+  std::vector<Item> items;
+  std::vector<Query> queries;
+  for (;;) {
+    items.clear();
+    queries.clear();
+    if (!take(items, queries)) break;
+    Batch batch;
+    std::vector<core::SessionId> closed;
+    if (silent_ms_ > 0) {
+      log_warn("engine", "leases extended: the coordinator could not listen",
+               {{"ms", std::to_string(silent_ms_)}});
+      apply(core::Stalled{std::exchange(silent_ms_, 0)}, batch);
+    }
+    for (Item& item : items) {
+      if (item.request != 0) replies_.emplace(item.request, std::move(item.reply));
+      if (item.opens != 0) sinks_.emplace(item.opens, std::move(item.sink));
+      if (const auto* end = std::get_if<core::SessionClosed>(&item.event)) {
+        closed.push_back(end->session);
+      }
+      if (item.done) batch.done.push_back(std::move(item.done));
+      apply(item.event, batch);
+    }
+    // After the messages: a heartbeat that waited in the mailbox renews its lease before time is
+    // looked at.
+    if (wake_at_ms_.has_value() && clock_.now_ms() >= *wake_at_ms_) apply(core::Tick{}, batch);
+    if (!commit(batch)) {
+      for (const Query& query : queries) query(nullptr, now(), health().last_error);
+      break;
+    }
+    release(batch);
+    for (const core::SessionId session : closed) sinks_.erase(session);
+    for (const Query& query : queries) query(&state_, now(), Status::ok());
+  }
+  const Status last = health().last_error;
+  refuse_all(last.is_ok()
+                 ? kShuttingDown
+                 : Status(Code::kUnavailable, "the coordinator stopped: " + last.message()));
+  set_health(false, false, last);
+}
+
+}  // namespace tailor::engine

@@ -1,0 +1,211 @@
+// Engine: the one loop that owns core::State (design.md 4).
+//
+//   mailbox --batch--> core::step (each) --writes--> Store::commit (once) --ok--> replies,
+//   messages, queries
+//
+// Acknowledged means committed: nothing leaves the engine (a reply, a message to a worker, an
+// answer to a query) before the transaction of its batch is durable. A batch whose commit fails for
+// want of space is kept and tried again until it goes through; meanwhile new requests are refused,
+// worker messages wait (nobody's lease runs out for that), and health() says why. A corrupt
+// database ends the engine with the reason.
+//
+// Threads: every public function may be called from any thread, unless it says otherwise. Handlers,
+// sinks, queries and hooks run on the engine thread and must be short; none may call stop() or wait
+// for the engine.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "coordinator/core/effect.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/state.h"
+#include "storage/store.h"
+
+namespace tailor::engine {
+
+struct Options {
+  std::size_t batch_max = 1024;  ///< events of one transaction
+  std::size_t requests_max =
+      4096;  ///< requests waiting at once; more are refused with kResourceExhausted
+  std::int64_t retry_ms = 1'000;  ///< between two tries of a commit that failed
+  /// A silence of the engine of at least so long (slow disk, suspended machine) extends every lease
+  /// by it. 0 = only failed commits do.
+  std::int64_t stall_ms = 0;
+};
+
+/// The coordinator's end of one worker stream. `send` and `close` are called on the engine thread,
+/// must not block, and may be called after the stream has ended.
+class SessionSink {
+ public:
+  virtual ~SessionSink() = default;
+  virtual void send(protocol::CoordinatorMessage message) = 0;
+  virtual void close(const Status& status) = 0;
+};
+
+/// What others may hear of, on the engine thread.
+struct Hooks {
+  /// After each durable batch: its mutations and how long the commit took.
+  std::function<void(std::span<const storage::Mutation>, double seconds)> on_commit;
+  /// The engine has ended by itself (corrupt database, a write that can never succeed).
+  std::function<void(const Status&)> on_fatal;
+};
+
+/// How the engine is doing.
+struct Health {
+  bool running = false;  ///< false before start and after stop or a fatal error
+  bool stalled = false;  ///< a commit fails and is being retried
+  Status last_error;     ///< of the failing commit, or the fatal one
+  WallMs since_ms = 0;   ///< when it began
+};
+
+class Engine {
+ public:
+  using ReplyHandler = std::function<void(const Status&, const core::ReplyBody&)>;
+  /// Gets the state, or null with the reason when there is no committed state to see.
+  using Query = std::function<void(const core::State*, core::Now, const Status&)>;
+  using Done = std::function<void()>;
+
+  /// Loads the store and starts the thread. `store` and `clock` must outlive the engine.
+  /// Errors: as Store::load and core::load.
+  static Result<std::unique_ptr<Engine>> start(storage::Store& store, const Clock& clock,
+                                               const core::Options& core_options, Options options,
+                                               Hooks hooks = {});
+  /// Stops as `stop` does.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Posts a request event (SubmitSweep, ControlSweep, ControlTrials, DrainWorker); its `request`
+  /// is filled in. `reply` is called exactly once: after the commit, or at once (on the calling
+  /// thread) with kResourceExhausted while the disk is full or too many wait, kUnavailable while
+  /// shutting down.
+  void request(core::Event event, ReplyHandler reply);
+
+  /// Opens a session for a worker whose Hello arrived; answers come through `sink`. `done` (here
+  /// and below) is called once the message has been dealt with and committed: the caller may then
+  /// read the next one, which bounds what a worker can make the coordinator hold.
+  core::SessionId open_session(std::shared_ptr<SessionSink> sink, protocol::Hello hello,
+                               Done done = {});
+  void session_message(core::SessionId session, protocol::WorkerMessage message, Done done = {});
+  /// The stream has ended. Idempotent.
+  void close_session(core::SessionId session);
+
+  /// Runs `query` on the engine thread when everything posted before is committed. While commits
+  /// fail it is called with null and kResourceExhausted, because the state in memory is ahead of
+  /// the stored one.
+  void query(Query query);
+
+  /// `query` for callers that can wait (never on the engine thread): f(const State&, Now) -> T.
+  /// Errors: as `query`; kDeadlineExceeded after `timeout_ms`.
+  template <typename F>
+  auto ask(F f, std::int64_t timeout_ms = 5'000)
+      -> Result<std::invoke_result_t<F, const core::State&, core::Now>> {
+    using T = std::invoke_result_t<F, const core::State&, core::Now>;
+    auto promise = std::make_shared<std::promise<Result<T>>>();
+    auto future = promise->get_future();
+    query([promise, f = std::move(f)](const core::State* state, core::Now now, const Status& why) {
+      promise->set_value(state != nullptr ? Result<T>(f(*state, now)) : Result<T>(error(why)));
+    });
+    if (future.wait_for(std::chrono::milliseconds(timeout_ms)) != std::future_status::ready) {
+      return error(Code::kDeadlineExceeded, "the coordinator's engine did not answer in time");
+    }
+    return future.get();
+  }
+
+  /// `heard` is called on the engine thread after each commit that added event rows; the rows are
+  /// then in the store (read them by id: nothing is missed or seen twice). Lives while `owner`
+  /// does.
+  void subscribe(std::weak_ptr<void> owner, Done heard);
+
+  Health health() const;
+  /// Events and queries that wait.
+  std::size_t queue_depth() const;
+  /// Makes the engine look at its clock now. For tests with a ManualClock.
+  void poke();
+  /// Deals with everything in the mailbox, commits, closes every session and ends the thread.
+  /// Requests that could not be committed are answered kUnavailable. Idempotent.
+  void stop();
+
+ private:
+  /// One posted event with what hangs on it.
+  struct Item {
+    core::Event event;
+    core::RequestId request = 0;  // 0 = none
+    ReplyHandler reply;
+    core::SessionId opens = 0;  // 0 = none
+    std::shared_ptr<SessionSink> sink;
+    Done done;
+  };
+  /// What one batch wants written and said.
+  struct Batch {
+    std::vector<storage::Mutation> writes;
+    std::vector<core::Outward> outward;
+    std::vector<Done> done;
+  };
+  struct Subscriber {
+    std::weak_ptr<void> owner;
+    Done heard;
+  };
+
+  Engine(core::State state, storage::Store& store, const Clock& clock, Options options,
+         Hooks hooks);
+  void run();
+  /// Waits for work or time. False when it is time to end.
+  bool take(std::vector<Item>& items, std::vector<Query>& queries);
+  void apply(const core::Event& event, Batch& batch);
+  /// True when the batch is durable; false when the engine must end with it unwritten.
+  bool commit(Batch& batch);
+  /// The loop of a failing commit: tries again, refuses requests, answers queries with the reason.
+  bool retry(Batch& batch, Status failure);
+  void release(Batch& batch);
+  void refuse_all(const Status& why);
+  void set_health(bool running, bool stalled, const Status& error);
+  core::Now now() const { return {clock_.now_ms(), clock_.wall_ms()}; }
+
+  storage::Store& store_;
+  const Clock& clock_;
+  const Options options_;
+  const Hooks hooks_;
+
+  // Engine thread only.
+  core::State state_;
+  std::optional<MonotonicMs> wake_at_ms_;
+  std::int64_t silent_ms_ = 0;  // to be told to core as Stalled
+  std::unordered_map<core::RequestId, ReplyHandler> replies_;
+  std::unordered_map<core::SessionId, std::shared_ptr<SessionSink>> sinks_;
+
+  mutable std::mutex mutex_;  // guards: the members below
+  std::condition_variable wake_;
+  std::deque<Item> mailbox_;
+  std::deque<Query> queries_;
+  std::size_t requests_waiting_ = 0;
+  bool poked_ = false;
+  bool stopping_ = false;
+  bool ended_ = false;  // nobody takes from the mailbox any more
+  Health health_;
+  std::vector<Subscriber> subscribers_;
+
+  std::atomic<core::RequestId> next_request_{1};
+  std::atomic<core::SessionId> next_session_{1};
+  std::once_flag stopped_;
+  std::jthread thread_;
+};
+
+}  // namespace tailor::engine

@@ -1,0 +1,353 @@
+#include "coordinator/engine/views.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "coordinator/core/step.h"
+#include "sweep/spec.h"
+
+namespace tailor::engine {
+namespace {
+
+constexpr std::uint64_t kPageMax = 10'000;
+
+SweepView view_of(const core::Sweep& sweep) {
+  SweepView view;
+  view.row.id = sweep.row.id;
+  view.row.name = sweep.row.name;
+  view.row.spec_hash = sweep.row.spec_hash;
+  view.row.base_dir = sweep.row.base_dir;
+  view.row.state = sweep.row.state;
+  view.row.priority = sweep.row.priority;
+  view.row.infeasible = sweep.row.infeasible;
+  view.row.created_ms = sweep.row.created_ms;
+  view.row.ended_ms = sweep.row.ended_ms;
+  view.counts = sweep.counts;
+  view.candidates = sweep.candidates.size();
+  view.seeds = sweep.spec->seeds.size();
+  view.baseline = sweep.spec->baseline;
+  view.description = sweep.spec->description;
+  view.objectives = sweep.spec->objectives;
+  return view;
+}
+
+/// The step a StartedReport says it resumed at. The text is protobuf JSON, where a 64-bit number
+/// may stand in quotes and a name in either case style; anything else reads as "from scratch".
+std::int64_t resumed_step_of(std::string_view started_json) {
+  for (const std::string_view key : {"\"resumed_step\"", "\"resumedStep\""}) {
+    const std::size_t at = started_json.find(key);
+    if (at == std::string_view::npos) continue;
+    std::string_view rest = started_json.substr(at + key.size());
+    const std::size_t digit = rest.find_first_not_of(" \t:\"");
+    if (digit == std::string_view::npos) return 0;
+    rest = rest.substr(digit);
+    std::int64_t step = 0;
+    std::from_chars(rest.data(), rest.data() + rest.size(), step);
+    return step;
+  }
+  return 0;
+}
+
+std::string devices_text(const std::vector<core::WorkerSlot>& slots) {
+  std::vector<std::pair<std::string, std::size_t>> counts;
+  for (const core::WorkerSlot& slot : slots) {
+    const auto same = std::find_if(counts.begin(), counts.end(),
+                                   [&](const auto& c) { return c.first == slot.slot.name; });
+    if (same != counts.end()) {
+      ++same->second;
+    } else {
+      counts.emplace_back(slot.slot.name, 1);
+    }
+  }
+  std::string text;
+  for (const auto& [name, count] : counts) {
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count, name);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<SweepId> Views::find_sweep(std::string_view reference) const {
+  if (reference.empty()) return error(Code::kInvalidArgument, "which sweep? Give its name or id");
+  if (const auto named = store_.sweep_by_name(reference); named.has_value()) {
+    return named->id;
+  } else if (named.error().code() != Code::kNotFound) {
+    return error(named.error());
+  }
+  if (const auto id = SweepId::parse(reference); id.has_value()) {
+    TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(*id));
+    return row.id;
+  }
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<storage::SweepRow> rows, store_.sweeps());
+  if (reference == "last") {
+    if (rows.empty()) return error(Code::kNotFound, "there is no sweep yet");
+    return std::max_element(rows.begin(), rows.end(),
+                            [](const auto& a, const auto& b) { return a.id < b.id; })
+        ->id;
+  }
+  std::vector<std::string_view> names;
+  for (const auto& row : rows) names.push_back(row.name);
+  std::string message = fmt::format("no sweep is called \"{}\"", reference);
+  if (const std::string near = nearest_name(reference, names); !near.empty()) {
+    message += fmt::format("; did you mean \"{}\"?", near);
+  }
+  return error(Code::kNotFound, std::move(message));
+}
+
+Result<WorkerId> Views::find_worker(std::string_view name_or_id) const {
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<storage::WorkerRow> rows, store_.workers());
+  const auto id = WorkerId::parse(name_or_id);
+  for (const auto& row : rows) {
+    if (row.name == name_or_id) return row.id;
+  }
+  for (const auto& row : rows) {
+    if (id.has_value() && row.id == *id) return row.id;
+  }
+  std::vector<std::string_view> names;
+  for (const auto& row : rows) names.push_back(row.name);
+  std::string message = fmt::format("no worker is called \"{}\"", name_or_id);
+  if (const std::string near = nearest_name(name_or_id, names); !near.empty()) {
+    message += fmt::format("; did you mean \"{}\"?", near);
+  }
+  return error(Code::kNotFound, std::move(message));
+}
+
+Result<SweepView> Views::stored_sweep(storage::SweepRow row) const {
+  SweepView view;
+  if (const auto spec = sweep::parse(row.toml, row.name, row.base_dir); spec.has_value()) {
+    view.seeds = spec->seeds.size();
+    view.baseline = spec->baseline;
+    view.description = spec->description;
+    view.objectives = spec->objectives;
+  }
+  row.toml.clear();
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(row.id));
+  view.candidates = candidates.size();
+  using storage::TrialState;
+  for (const TrialState state :
+       {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted, TrialState::kStopped,
+        TrialState::kFailed, TrialState::kCancelled}) {
+    storage::TrialQuery query;
+    query.sweep = row.id;
+    query.state = state;
+    query.limit = 1;
+    TAILOR_ASSIGN_OR_RETURN(const storage::TrialPage page, store_.trials(query));
+    view.counts[state] = page.total;
+  }
+  view.row = std::move(row);
+  return view;
+}
+
+Result<std::vector<SweepView>> Views::sweeps() const {
+  auto live = engine_.ask([](const core::State& state, core::Now) {
+    std::vector<SweepView> views;
+    for (const auto& [id, sweep] : state.sweeps) views.push_back(view_of(sweep));
+    return views;
+  });
+  if (live.has_value()) return live;
+  TAILOR_ASSIGN_OR_RETURN(std::vector<storage::SweepRow> rows, store_.sweeps());
+  std::vector<SweepView> views;
+  for (auto& row : rows) {
+    TAILOR_ASSIGN_OR_RETURN(SweepView view, stored_sweep(std::move(row)));
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+Result<SweepView> Views::sweep(SweepId id) const {
+  auto live = engine_.ask([id](const core::State& state, core::Now) -> std::optional<SweepView> {
+    const auto found = state.sweeps.find(id);
+    if (found == state.sweeps.end()) return std::nullopt;
+    return view_of(found->second);
+  });
+  if (live.has_value() && live->has_value()) return std::move(**live);
+  TAILOR_ASSIGN_OR_RETURN(storage::SweepRow row, store_.sweep(id));
+  return stored_sweep(std::move(row));
+}
+
+Result<std::vector<storage::CandidateRow>> Views::candidates(SweepId sweep) const {
+  return store_.candidates(sweep);
+}
+
+Result<Views::CandidateName> Views::candidate_name(SweepId sweep, std::uint32_t index) const {
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = names_.find(sweep);
+    if (found != names_.end() && index < found->second.size()) return found->second[index];
+  }
+  TAILOR_ASSIGN_OR_RETURN(const auto rows, store_.candidates(sweep));
+  std::vector<CandidateName> names;
+  for (const auto& row : rows) {
+    if (row.index >= names.size()) names.resize(row.index + std::size_t{1});
+    names[row.index] = {row.name, row.parameters_body};
+  }
+  const CandidateName name = index < names.size() ? names[index] : CandidateName{};
+  const std::scoped_lock lock(mutex_);
+  names_[sweep] = std::move(names);
+  return name;
+}
+
+Result<std::map<WorkerId, std::string>> Views::worker_names() const {
+  TAILOR_ASSIGN_OR_RETURN(const auto rows, store_.workers());
+  std::map<WorkerId, std::string> names;
+  for (const auto& row : rows) names[row.id] = row.name;
+  return names;
+}
+
+Result<TrialViewPage> Views::trials(const storage::TrialQuery& query) const {
+  TAILOR_ASSIGN_OR_RETURN(storage::TrialPage page, store_.trials(query));
+  TrialViewPage view;
+  view.total = page.total;
+  for (auto& row : page.trials) {
+    TAILOR_ASSIGN_OR_RETURN(CandidateName name, candidate_name(row.sweep, row.candidate));
+    view.trials.push_back({std::move(row), std::move(name.name), name.parameters_body});
+  }
+  return view;
+}
+
+Result<TrialDetail> Views::trial(TrialId id) const {
+  TrialDetail detail;
+  TAILOR_ASSIGN_OR_RETURN(detail.trial.row, store_.trial(id));
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(detail.trial.row.sweep));
+  for (const auto& candidate : candidates) {
+    if (candidate.index == detail.trial.row.candidate) detail.candidate = candidate;
+  }
+  detail.trial.candidate_name = detail.candidate.name;
+  detail.trial.parameters_body = detail.candidate.parameters_body;
+  TAILOR_ASSIGN_OR_RETURN(auto attempts, store_.attempts(id));
+  TAILOR_ASSIGN_OR_RETURN(auto workers, worker_names());
+  for (auto& row : attempts) {
+    AttemptView attempt;
+    attempt.worker_name = workers[row.worker];
+    attempt.resumed_step = resumed_step_of(row.started_json);
+    attempt.row = std::move(row);
+    detail.attempts.push_back(std::move(attempt));
+  }
+  TAILOR_ASSIGN_OR_RETURN(detail.checkpoints, store_.checkpoints(id));
+  TAILOR_ASSIGN_OR_RETURN(detail.metrics, store_.metric_names(id));
+  TAILOR_ASSIGN_OR_RETURN(detail.profile, store_.profile(id));
+  return detail;
+}
+
+Result<storage::Series> Views::series(TrialId trial, std::string_view metric,
+                                      std::size_t points_max) const {
+  TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
+  return store_.series(row.id, metric, points_max);
+}
+
+Result<LogPiece> Views::log(TrialId trial, std::uint32_t attempt, std::uint64_t offset,
+                            std::size_t bytes_max) const {
+  TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
+  LogPiece piece;
+  piece.next_offset = offset;
+  TAILOR_ASSIGN_OR_RETURN(const auto attempts, store_.attempts(row.id));
+  if (attempts.empty() && attempt == 0) {
+    piece.ended = storage::is_final(row.state);
+    return piece;  // not started yet: nothing, and more may come
+  }
+  const storage::AttemptRow* chosen = nullptr;
+  for (const auto& candidate : attempts) {
+    if (attempt == 0 || candidate.id.number == attempt) chosen = &candidate;
+  }
+  if (chosen == nullptr) {
+    return error(Code::kNotFound, fmt::format("trial {} has no attempt {}; it made {}",
+                                              trial.to_string(), attempt, attempts.size()));
+  }
+  TAILOR_ASSIGN_OR_RETURN(piece.bytes, store_.log(chosen->id, offset, bytes_max));
+  piece.attempt = chosen->id.number;
+  piece.next_offset = offset + piece.bytes.size();
+  piece.ended =
+      chosen->state == storage::AttemptState::kEnded && piece.next_offset >= chosen->log_bytes;
+  return piece;
+}
+
+Result<LogPiece> Views::log_tail(TrialId trial, std::size_t bytes_max) const {
+  TAILOR_ASSIGN_OR_RETURN(const auto attempts, store_.attempts(trial));
+  std::uint64_t offset = 0;
+  if (!attempts.empty() && attempts.back().log_bytes > bytes_max) {
+    offset = attempts.back().log_bytes - bytes_max;
+  }
+  return log(trial, attempts.empty() ? 0 : attempts.back().id.number, offset, bytes_max);
+}
+
+Result<std::vector<storage::TrialRow>> Views::all_trials(SweepId sweep) const {
+  storage::TrialQuery query;
+  query.sweep = sweep;
+  query.limit = kPageMax;
+  std::vector<storage::TrialRow> trials;
+  for (;;) {
+    query.offset = trials.size();
+    TAILOR_ASSIGN_OR_RETURN(storage::TrialPage page, store_.trials(query));
+    if (page.trials.empty()) return trials;
+    std::move(page.trials.begin(), page.trials.end(), std::back_inserter(trials));
+    if (trials.size() >= page.total) return trials;
+  }
+}
+
+Result<analysis::ComparisonTable> Views::compare(SweepId sweep, std::string_view baseline,
+                                                 std::string_view objective) const {
+  std::string chosen(baseline);
+  if (chosen.empty()) {
+    TAILOR_ASSIGN_OR_RETURN(const SweepView view, this->sweep(sweep));
+    chosen = view.baseline;
+  }
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(sweep));
+  TAILOR_ASSIGN_OR_RETURN(const auto trials, all_trials(sweep));
+  return analysis::compare(candidates, trials, chosen, objective);
+}
+
+Result<std::string> Views::explain(TrialId trial) const {
+  TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
+  return engine_.ask([id = row.id](const core::State& state, core::Now now) {
+    return core::explain(state, id, now);
+  });
+}
+
+Result<std::vector<WorkerView>> Views::workers() const {
+  return engine_.ask([](const core::State& state, core::Now) {
+    std::vector<WorkerView> views;
+    for (const auto& [id, worker] : state.workers) {
+      WorkerView view;
+      view.row = worker.row;
+      view.connected = worker.session != 0;
+      view.slots = static_cast<std::uint32_t>(worker.slots.size());
+      std::set<AttemptId> running;
+      for (const core::WorkerSlot& slot : worker.slots) {
+        if (!slot.held_by.has_value()) continue;
+        ++view.busy_slots;
+        running.insert(*slot.held_by);
+      }
+      view.running.assign(running.begin(), running.end());
+      view.devices = devices_text(worker.slots);
+      views.push_back(std::move(view));
+    }
+    return views;
+  });
+}
+
+Result<Totals> Views::totals() const {
+  return engine_.ask([](const core::State& state, core::Now) {
+    Totals totals;
+    for (const auto& [id, sweep] : state.sweeps) {
+      ++totals.sweeps[sweep.row.state];
+      for (const auto& [trial_state, count] : sweep.counts) totals.trials[trial_state] += count;
+    }
+    for (const auto& [id, worker] : state.workers) {
+      if (worker.session == 0) continue;
+      ++totals.workers_connected;
+      totals.slots += static_cast<std::uint32_t>(worker.slots.size());
+      for (const core::WorkerSlot& slot : worker.slots) {
+        totals.busy_slots += slot.held_by.has_value() ? 1 : 0;
+      }
+    }
+    return totals;
+  });
+}
+
+}  // namespace tailor::engine

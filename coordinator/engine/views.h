@@ -1,0 +1,135 @@
+// Views: what clients may read, put together from committed rows and the engine's live state, so
+// that gRPC and HTTP say the same. Reads block for the time of a short query or of one engine
+// batch: call them from a pool thread, never from a gRPC reaction or from the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "coordinator/analysis/comparison.h"
+#include "coordinator/engine/engine.h"
+#include "storage/store.h"
+
+namespace tailor::engine {
+
+struct SweepView {
+  storage::SweepRow row;  ///< without the file's text (`toml` is empty)
+  std::map<storage::TrialState, std::uint64_t> counts;
+  std::uint64_t candidates = 0;
+  std::uint64_t seeds = 0;
+  std::string baseline;
+  std::string description;
+  std::vector<std::string> objectives;
+};
+
+struct TrialView {
+  storage::TrialRow row;
+  std::string candidate_name;
+  std::int64_t parameters_body = 0;
+};
+
+struct TrialViewPage {
+  std::vector<TrialView> trials;
+  std::uint64_t total = 0;
+};
+
+struct AttemptView {
+  storage::AttemptRow row;
+  std::string worker_name;
+  std::int64_t resumed_step = 0;  ///< 0 = from scratch
+};
+
+struct TrialDetail {
+  TrialView trial;
+  storage::CandidateRow candidate;
+  std::vector<AttemptView> attempts;
+  std::vector<storage::CheckpointRow> checkpoints;
+  std::vector<std::string> metrics;
+  std::vector<storage::ProfileRow> profile;
+};
+
+struct WorkerView {
+  storage::WorkerRow row;
+  bool connected = false;
+  std::uint32_t slots = 0;
+  std::uint32_t busy_slots = 0;
+  std::vector<AttemptId> running;
+  std::string devices;  ///< "2 x cpu"
+};
+
+struct LogPiece {
+  std::string bytes;
+  std::uint64_t next_offset = 0;
+  std::uint32_t attempt = 0;
+  bool ended = false;  ///< the attempt has ended and all of its log was given
+};
+
+/// What the whole coordinator is doing, for metrics and `GetInfo`.
+struct Totals {
+  std::map<storage::SweepState, std::uint64_t> sweeps;
+  std::map<storage::TrialState, std::uint64_t> trials;
+  std::uint32_t workers_connected = 0;
+  std::uint32_t slots = 0;  ///< of connected workers
+  std::uint32_t busy_slots = 0;
+};
+
+/// Threads: any number. `store` and `engine` must outlive it.
+class Views {
+ public:
+  Views(storage::Store& store, Engine& engine) : store_(store), engine_(engine) {}
+
+  storage::Store& store() const { return store_; }
+  Engine& engine() const { return engine_; }
+
+  /// A sweep by name, id ("s3", "3") or "last". Errors: kNotFound saying what was looked for.
+  Result<SweepId> find_sweep(std::string_view reference) const;
+  Result<WorkerId> find_worker(std::string_view name_or_id) const;
+
+  /// All sweeps, ascending; also while the disk is full.
+  Result<std::vector<SweepView>> sweeps() const;
+  Result<SweepView> sweep(SweepId id) const;
+  Result<std::vector<storage::CandidateRow>> candidates(SweepId sweep) const;
+
+  Result<TrialViewPage> trials(const storage::TrialQuery& query) const;
+  Result<TrialDetail> trial(TrialId id) const;
+  Result<storage::Series> series(TrialId trial, std::string_view metric,
+                                 std::size_t points_max) const;
+  /// `attempt` 0 = the last one. Errors: kNotFound.
+  Result<LogPiece> log(TrialId trial, std::uint32_t attempt, std::uint64_t offset,
+                       std::size_t bytes_max) const;
+  /// The end of the last attempt's log, at most `bytes_max`.
+  Result<LogPiece> log_tail(TrialId trial, std::size_t bytes_max) const;
+
+  /// `baseline` "" = the sweep's own; `objective` "" = "validation_loss".
+  Result<analysis::ComparisonTable> compare(SweepId sweep, std::string_view baseline,
+                                            std::string_view objective) const;
+  Result<std::string> explain(TrialId trial) const;
+  Result<std::vector<WorkerView>> workers() const;
+  Result<Totals> totals() const;
+
+ private:
+  /// What a list of trials shows of a candidate.
+  struct CandidateName {
+    std::string name;
+    std::int64_t parameters_body = 0;
+  };
+  /// Candidates never change once stored, so their names are kept.
+  Result<CandidateName> candidate_name(SweepId sweep, std::uint32_t index) const;
+  Result<std::map<WorkerId, std::string>> worker_names() const;
+  Result<SweepView> stored_sweep(storage::SweepRow row) const;
+  Result<std::vector<storage::TrialRow>> all_trials(SweepId sweep) const;
+
+  storage::Store& store_;
+  Engine& engine_;
+  mutable std::mutex mutex_;  // guards: names_
+  mutable std::map<SweepId, std::vector<CandidateName>> names_;
+};
+
+}  // namespace tailor::engine
