@@ -1,0 +1,164 @@
+#include "coordinator/config.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "base/config.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "coordinator/http/server.h"
+
+namespace tailor::coordinator {
+namespace {
+
+constexpr std::array<std::string_view, 4> kLogLevels = {"debug", "info", "warn", "error"};
+
+constexpr const char* kExamples = R"(Examples:
+  tailor-coordinator --database runs/tailor.db
+  tailor-coordinator --database runs/tailor.db --listen 127.0.0.1:0 --http 127.0.0.1:0 --port-file ports.json
+  tailor-coordinator --config coordinator.toml --log-level debug
+
+Exit codes: 0 stopped by a signal, 1 cannot go on (the reason is said), 2 bad settings,
+7 the database or a port is in use.)";
+
+Status check_address(std::string_view name, const std::string& address, bool insecure) {
+  auto parts = http::split_address(address);
+  if (!parts.has_value()) return parts.error().with_context(name);
+  if (!insecure && !http::is_loopback(parts->first)) {
+    return {
+        Code::kInvalidArgument,
+        fmt::format("{} = {}: anybody who reaches this address could run sweeps and read results, "
+                    "because there is no TLS and no token; use 127.0.0.1 (and an SSH tunnel), or "
+                    "say --insecure on a network you trust",
+                    name, address)};
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Config> parse_config(std::string_view toml, const std::string& file, Config config) {
+  TAILOR_ASSIGN_OR_RETURN(ConfigDocument document, ConfigDocument::parse(toml, file));
+  ConfigTable root = document.root();
+  config.database = root.string("database").value_or(config.database);
+  config.listen = root.string("listen").value_or(config.listen);
+  config.http = root.string("http").value_or(config.http);
+  config.heartbeat_ms =
+      root.parsed<std::int64_t>("heartbeat", parse_duration_ms).value_or(config.heartbeat_ms);
+  config.lease_ms = root.parsed<std::int64_t>("lease", parse_duration_ms).value_or(config.lease_ms);
+  config.backoff_ms =
+      root.parsed<std::int64_t>("backoff", parse_duration_ms).value_or(config.backoff_ms);
+  config.log_level =
+      root.one_of("log_level", {kLogLevels.begin(), kLogLevels.end()}).value_or(config.log_level);
+  config.port_file = root.string("port_file").value_or(config.port_file);
+  config.insecure = root.boolean("insecure").value_or(config.insecure);
+  config.allow_network_file_system =
+      root.boolean("allow_network_file_system").value_or(config.allow_network_file_system);
+  TAILOR_RETURN_IF_ERROR(root.finish());
+  return config;
+}
+
+Status validate(const Config& config) {
+  if (config.database.empty()) {
+    return {Code::kInvalidArgument, "no database: say where with --database PATH"};
+  }
+  TAILOR_RETURN_IF_ERROR(check_address("listen", config.listen, config.insecure));
+  TAILOR_RETURN_IF_ERROR(check_address("http", config.http, config.insecure));
+  if (config.heartbeat_ms < 50 || config.heartbeat_ms > 600'000) {
+    return {Code::kInvalidArgument,
+            fmt::format("heartbeat = {} ms: allowed are 50 ms to 10 min", config.heartbeat_ms)};
+  }
+  if (config.lease_ms < 3 * config.heartbeat_ms || config.lease_ms > 86'400'000) {
+    return {
+        Code::kInvalidArgument,
+        fmt::format("lease = {} ms: allowed are three heartbeats ({} ms) to 24 h, so that one lost "
+                    "heartbeat costs no trial",
+                    config.lease_ms, 3 * config.heartbeat_ms)};
+  }
+  if (config.backoff_ms < 0 || config.backoff_ms > 300'000) {
+    return {Code::kInvalidArgument,
+            fmt::format("backoff = {} ms: allowed are 0 to 5 min", config.backoff_ms)};
+  }
+  if (std::find(kLogLevels.begin(), kLogLevels.end(), config.log_level) == kLogLevels.end()) {
+    return {Code::kInvalidArgument,
+            fmt::format("log_level = {}: allowed are debug, info, warn, error", config.log_level)};
+  }
+  return Status::ok();
+}
+
+std::string describe(const Config& config) {
+  return fmt::format(
+      "database=\"{}\" listen=\"{}\" http=\"{}\" heartbeat=\"{} ms\" lease=\"{} ms\" "
+      "backoff=\"{} ms\" log_level=\"{}\" port_file=\"{}\" insecure={} "
+      "allow_network_file_system={}",
+      config.database, config.listen, config.http, config.heartbeat_ms, config.lease_ms,
+      config.backoff_ms, config.log_level, config.port_file, config.insecure,
+      config.allow_network_file_system);
+}
+
+Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
+  CLI::App app("Schedules sweeps, records results, serves clients, workers and the dashboard.",
+               "tailor-coordinator");
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string(TAILOR_VERSION));
+  std::string config_file;
+  std::optional<std::string> database, listen, http, heartbeat, lease, backoff, log_level,
+      port_file;
+  bool insecure = false;
+  bool network = false;
+  app.add_option("--database", database, "SQLite file; made when it is not there");
+  app.add_option("--listen", listen, "gRPC address (127.0.0.1:7070; port 0 = any free one)");
+  app.add_option("--http", http, "dashboard, JSON, /metrics (127.0.0.1:7071)");
+  app.add_option("--config", config_file, "TOML file with these settings; the command line wins");
+  app.add_option("--heartbeat", heartbeat, "asked of workers (5s)");
+  app.add_option("--lease", lease, "of an attempt without heartbeats (30s)");
+  app.add_option("--backoff", backoff, "before the second attempt after a failure (2s)");
+  app.add_option("--log-level", log_level, "debug, info, warn or error (info)");
+  app.add_option("--port-file", port_file, "write the ports in use here, as JSON, once serving");
+  app.add_flag("--insecure", insecure,
+               "allow addresses other than loopback, without TLS and tokens");
+  app.add_flag("--allow-network-file-system", network, "the database may lie on NFS and the like");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    app.exit(asked);
+    return CommandLine{{}, true};
+  } catch (const CLI::ParseError& failed) {
+    return error(Code::kInvalidArgument, std::string(failed.what()) + "; see --help");
+  }
+  Config config;
+  if (!config_file.empty()) {
+    auto text = read_file(config_file, 1 << 20);
+    if (!text.has_value()) return error(Code::kInvalidArgument, text.error().message());
+    TAILOR_ASSIGN_OR_RETURN(config, parse_config(*text, config_file, config));
+  }
+  const auto take = [](std::string& to, const std::optional<std::string>& from) {
+    if (from.has_value()) to = *from;
+  };
+  take(config.database, database);
+  take(config.listen, listen);
+  take(config.http, http);
+  take(config.log_level, log_level);
+  take(config.port_file, port_file);
+  const std::array<std::tuple<std::string_view, const std::optional<std::string>*, std::int64_t*>,
+                   3>
+      durations = {{{"--heartbeat", &heartbeat, &config.heartbeat_ms},
+                    {"--lease", &lease, &config.lease_ms},
+                    {"--backoff", &backoff, &config.backoff_ms}}};
+  for (const auto& [name, text, to] : durations) {
+    if (!text->has_value()) continue;
+    auto parsed = parse_duration_ms(**text);
+    if (!parsed.has_value()) return error(parsed.error().with_context(name));
+    *to = *parsed;
+  }
+  config.insecure = config.insecure || insecure;
+  config.allow_network_file_system = config.allow_network_file_system || network;
+  TAILOR_RETURN_IF_ERROR(validate(config));
+  return CommandLine{std::move(config), false};
+}
+
+}  // namespace tailor::coordinator

@@ -1,0 +1,46 @@
+// Settings of tailor-coordinator: defaults in the struct < TOML file < command line, all checked at
+// start.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace tailor::coordinator {
+
+struct Config {
+  std::string database;                   ///< path of the SQLite file; required
+  std::string listen = "127.0.0.1:7070";  ///< gRPC, HOST:PORT; port 0 = any free one
+  std::string http = "127.0.0.1:7071";    ///< dashboard, JSON, metrics
+  std::int64_t heartbeat_ms = 5'000;      ///< asked of workers
+  std::int64_t lease_ms = 30'000;         ///< of an attempt without heartbeats
+  std::int64_t backoff_ms = 2'000;        ///< before the second attempt after a failure
+  std::string log_level = "info";         ///< debug | info | warn | error
+  std::string port_file;                  ///< "" = none; JSON with the ports in use, once serving
+  bool insecure = false;  ///< allow addresses other than loopback without TLS and tokens
+  bool allow_network_file_system = false;  ///< the database may lie on NFS and the like
+};
+
+/// What the command line asks for.
+struct CommandLine {
+  Config config;
+  bool exit = false;  ///< help or version was printed: exit with 0
+};
+
+/// Reads the command line and, if given, its --config file. Errors: kInvalidArgument with what is
+/// allowed.
+Result<CommandLine> parse_command_line(int argc, const char* const* argv);
+
+/// Settings from the text of a TOML file on top of `defaults`. Errors: kInvalidArgument with file,
+/// line and column; unknown keys are errors that name the nearest one.
+Result<Config> parse_config(std::string_view toml, const std::string& file, Config defaults);
+
+/// Errors: kInvalidArgument (an address, a range), kPermissionDenied never: an address that is not
+/// loopback without `insecure` is kInvalidArgument too.
+Status validate(const Config& config);
+
+/// The settings in force as one line of TOML-like text, for the log.
+std::string describe(const Config& config);
+
+}  // namespace tailor::coordinator

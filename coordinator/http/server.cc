@@ -1,0 +1,397 @@
+#include "coordinator/http/server.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <charconv>
+#include <chrono>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/logging.h"
+
+namespace tailor::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace bhttp = boost::beast::http;
+using tcp = asio::ip::tcp;
+
+/// Pages run our own scripts only, talk to this server only and are framed by nobody. Plotly sets
+/// styles inline.
+constexpr std::string_view kContentSecurityPolicy =
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "form-action 'none'";
+
+beast::string_view to_beast(std::string_view text) { return {text.data(), text.size()}; }
+std::string_view to_std(beast::string_view text) { return {text.data(), text.size()}; }
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+bool percent_decode(std::string_view text, bool plus_is_space, std::string& out) {
+  out.clear();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%') {
+      if (i + 2 >= text.size()) return false;
+      const int high = hex_digit(text[i + 1]);
+      const int low = hex_digit(text[i + 2]);
+      if (high < 0 || low < 0) return false;
+      out.push_back(static_cast<char>(high * 16 + low));
+      i += 2;
+    } else {
+      out.push_back(plus_is_space && text[i] == '+' ? ' ' : text[i]);
+    }
+  }
+  return true;
+}
+
+/// True when a list header ("gzip, deflate;q=0.5") names gzip with a weight above 0.
+bool names_gzip(std::string_view header) {
+  for (const auto& item : bhttp::ext_list(to_beast(header))) {
+    if (!beast::iequals(item.first, "gzip") && item.first != "*") continue;
+    for (const auto& parameter : item.second) {
+      if (beast::iequals(parameter.first, "q") &&
+          to_std(parameter.second).find_first_not_of("0.") == std::string_view::npos) {
+        return false;
+      }
+    }
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<std::pair<std::string, std::uint16_t>> split_address(std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  const auto bad = [&] {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("\"{}\" is no address; expected HOST:PORT, such as 127.0.0.1:7070", address));
+  };
+  if (colon == std::string_view::npos || colon == 0) return bad();
+  std::string_view host = address.substr(0, colon);
+  const std::string_view digits = address.substr(colon + 1);
+  std::uint16_t port = 0;
+  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  if (failed != std::errc() || end != digits.data() + digits.size() || digits.empty()) return bad();
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return bad();
+  }
+  return std::pair(std::string(host), port);
+}
+
+bool is_loopback(std::string_view host) {
+  if (host == "localhost") return true;
+  boost::system::error_code failed;
+  const auto address = asio::ip::make_address(std::string(host), failed);
+  return !failed && address.is_loopback();
+}
+
+Status parse_target(std::string_view target, Request& request) {
+  const auto bad = [] {
+    return Status(Code::kInvalidArgument, "the address is not well-formed (percent-encoding)");
+  };
+  if (target.empty() || target.front() != '/') {
+    return {Code::kInvalidArgument, "the request's target must begin with /"};
+  }
+  target = target.substr(0, target.find('#'));
+  const std::size_t question = target.find('?');
+  if (!percent_decode(target.substr(0, question), false, request.path)) return bad();
+  if (question == std::string_view::npos) return Status::ok();
+  std::string_view rest = target.substr(question + 1);
+  while (!rest.empty()) {
+    const std::size_t ampersand = rest.find('&');
+    const std::string_view part = rest.substr(0, ampersand);
+    rest = ampersand == std::string_view::npos ? std::string_view() : rest.substr(ampersand + 1);
+    if (part.empty()) continue;
+    const std::size_t equals = part.find('=');
+    std::string key;
+    std::string value;
+    if (!percent_decode(part.substr(0, equals), true, key)) return bad();
+    if (equals != std::string_view::npos && !percent_decode(part.substr(equals + 1), true, value)) {
+      return bad();
+    }
+    request.query[key] = value;
+  }
+  return Status::ok();
+}
+
+Response error_response(int http_status, std::string_view code, std::string_view message) {
+  Response response;
+  response.status = http_status;
+  const nlohmann::json body = {{"error", {{"code", code}, {"message", message}}}};
+  response.body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return response;
+}
+
+Response error_response(const Status& status) {
+  int http = 500;
+  switch (status.code()) {
+    case Code::kInvalidArgument:
+    case Code::kOutOfRange:
+      http = 400;
+      break;
+    case Code::kNotFound:
+      http = 404;
+      break;
+    case Code::kAlreadyExists:
+    case Code::kFailedPrecondition:
+    case Code::kAborted:
+      http = 409;
+      break;
+    case Code::kPermissionDenied:
+      http = 403;
+      break;
+    case Code::kResourceExhausted:
+    case Code::kUnavailable:
+      http = 503;
+      break;
+    case Code::kDeadlineExceeded:
+      http = 504;
+      break;
+    case Code::kUnimplemented:
+      http = 501;
+      break;
+    default:
+      break;
+  }
+  return error_response(http, code_name(status.code()), status.message());
+}
+
+// ---- connections
+
+struct Server::Impl {
+  Impl(Options o, Handler h)
+      : options(std::move(o)),
+        handler(std::move(h)),
+        context(options.threads),
+        acceptor(context),
+        pause(context) {}
+
+  Options options;
+  Handler handler;
+  std::atomic<std::size_t> connections{0};  // outlives the connections that the context owns
+  asio::io_context context;
+  tcp::acceptor acceptor;
+  asio::steady_timer pause;
+  int port = 0;
+  std::vector<std::jthread> threads;
+  std::once_flag stopped;
+
+  void accept();
+};
+
+namespace {
+
+/// One connection: read a request, answer it, again. Every step has a deadline, so a slow client
+/// costs a file descriptor for a while and nothing else.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, Server::Impl& server)
+      : stream_(std::move(socket)), server_(server) {
+    ++server_.connections;
+  }
+  ~Connection() { --server_.connections; }
+
+  void read() {
+    parser_.emplace();
+    parser_->header_limit(server_.options.header_bytes_max);
+    parser_->body_limit(server_.options.body_bytes_max);
+    stream_.expires_after(std::chrono::milliseconds(server_.options.read_ms_max));
+    bhttp::async_read(stream_, buffer_, *parser_,
+                      [self = shared_from_this()](beast::error_code failed, std::size_t) {
+                        self->on_read(failed);
+                      });
+  }
+
+ private:
+  void on_read(beast::error_code failed) {
+    if (!failed) return answer();
+    keep_alive_ = false;
+    version_ = 11;
+    head_ = false;
+    if (failed == bhttp::error::header_limit || failed == bhttp::error::buffer_overflow) {
+      return write(error_response(431, "invalid_argument", "the request's header is too large"));
+    }
+    if (failed == bhttp::error::body_limit) {
+      return write(error_response(413, "invalid_argument", "the request's body is too large"));
+    }
+    if (failed == beast::error::timeout || failed == bhttp::error::end_of_stream ||
+        failed == bhttp::error::partial_message ||
+        failed.category() != make_error_code(bhttp::error::bad_method).category()) {
+      return close();
+    }
+    write(error_response(400, "invalid_argument", "this is no HTTP request: " + failed.message()));
+  }
+
+  void answer() {
+    const auto& message = parser_->get();
+    keep_alive_ = message.keep_alive();
+    version_ = message.version();
+    head_ = message.method() == bhttp::verb::head;
+    if (message.method() != bhttp::verb::get && !head_) {
+      return write(error_response(405, "invalid_argument",
+                                  "only GET and HEAD are answered here; changes go through gRPC "
+                                  "(the `tailor` command)"));
+    }
+    Request request;
+    request.method = head_ ? "HEAD" : "GET";
+    if (const Status parsed = parse_target(to_std(message.target()), request); !parsed.is_ok()) {
+      return write(error_response(parsed));
+    }
+    request.accepts_gzip = names_gzip(to_std(message[bhttp::field::accept_encoding]));
+    request.if_none_match = std::string(to_std(message[bhttp::field::if_none_match]));
+    try {
+      write(server_.handler(request));
+    } catch (const std::exception& thrown) {
+      log_error("http", "handler threw", {{"path", request.path}, {"what", thrown.what()}});
+      write(error_response(500, "internal", "internal error; the coordinator's log says more"));
+    }
+  }
+
+  void write(Response response) {
+    body_ = std::move(response.body);
+    const std::string_view bytes = body_.empty() ? response.fixed : std::string_view(body_);
+    message_ = {};
+    message_.version(version_);
+    message_.result(static_cast<unsigned>(response.status));
+    message_.keep_alive(keep_alive_);
+    message_.set(bhttp::field::server, "tailor");
+    message_.set(bhttp::field::content_type, response.content_type);
+    message_.set(bhttp::field::cache_control, response.cache_control);
+    message_.set(bhttp::field::vary, "Accept-Encoding");
+    message_.set("X-Content-Type-Options", "nosniff");
+    message_.set("Referrer-Policy", "no-referrer");
+    message_.set("Content-Security-Policy", to_beast(kContentSecurityPolicy));
+    if (response.status == 405) message_.set(bhttp::field::allow, "GET, HEAD");
+    if (response.gzip) message_.set(bhttp::field::content_encoding, "gzip");
+    if (!response.etag.empty()) message_.set(bhttp::field::etag, response.etag);
+    // 304 has no body and must not claim a length of one.
+    if (response.status != 304) message_.content_length(bytes.size());
+    const bool bodiless = head_ || response.status == 304;
+    message_.body().data = bodiless || bytes.empty() ? nullptr : const_cast<char*>(bytes.data());
+    message_.body().size = bodiless ? 0 : bytes.size();
+    message_.body().more = false;
+    serializer_.emplace(message_);
+    stream_.expires_after(std::chrono::milliseconds(server_.options.write_ms_max));
+    const auto written = [self = shared_from_this()](beast::error_code failed, std::size_t) {
+      if (failed || !self->keep_alive_) return self->close();
+      self->read();
+    };
+    if (bodiless) {
+      bhttp::async_write_header(stream_, *serializer_, written);
+    } else {
+      bhttp::async_write(stream_, *serializer_, written);
+    }
+  }
+
+  void close() {
+    beast::error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  beast::tcp_stream stream_;
+  Server::Impl& server_;
+  beast::flat_buffer buffer_{64 * 1024 + 16 * 1024};
+  std::optional<bhttp::request_parser<bhttp::string_body>> parser_;
+  std::string body_;
+  bhttp::response<bhttp::buffer_body> message_;
+  std::optional<bhttp::response_serializer<bhttp::buffer_body>> serializer_;
+  bool keep_alive_ = false;
+  bool head_ = false;
+  unsigned version_ = 11;
+};
+
+}  // namespace
+
+void Server::Impl::accept() {
+  acceptor.async_accept(
+      asio::make_strand(context), [this](beast::error_code failed, tcp::socket socket) {
+        if (failed == asio::error::operation_aborted) return;
+        if (failed) {
+          // Out of file descriptors, most likely: wait instead of spinning.
+          log_warn("http", "cannot accept a connection", {{"reason", failed.message()}});
+          pause.expires_after(std::chrono::milliseconds(200));
+          pause.async_wait([this](beast::error_code ended) {
+            if (!ended) accept();
+          });
+          return;
+        } else if (connections.load() < options.connections_max) {
+          const auto connection = std::make_shared<Connection>(std::move(socket), *this);
+          connection->read();
+        }  // else: closed here, by its destructor
+        if (acceptor.is_open()) accept();
+      });
+}
+
+Result<std::unique_ptr<Server>> Server::start(Options options, Handler handler) {
+  TAILOR_ASSIGN_OR_RETURN(auto address, split_address(options.listen));
+  auto impl = std::make_unique<Impl>(options, std::move(handler));
+  boost::system::error_code failed;
+  const std::string host = address.first == "localhost" ? "127.0.0.1" : address.first;
+  const auto ip = asio::ip::make_address(host, failed);
+  if (failed) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("\"{}\" is no IP address; use a numeric one, such as 127.0.0.1 or "
+                             "0.0.0.0",
+                             address.first));
+  }
+  const tcp::endpoint endpoint(ip, address.second);
+  const auto step = [&](auto&& action) {
+    if (!failed) action();
+  };
+  step([&] { impl->acceptor.open(endpoint.protocol(), failed); });
+  step([&] { impl->acceptor.set_option(asio::socket_base::reuse_address(true), failed); });
+  step([&] { impl->acceptor.bind(endpoint, failed); });
+  step([&] { impl->acceptor.listen(asio::socket_base::max_listen_connections, failed); });
+  if (failed) {
+    const bool taken = failed == asio::error::address_in_use;
+    return error(taken ? Code::kAlreadyExists : Code::kUnavailable,
+                 fmt::format("cannot listen on {} for HTTP: {}{}", options.listen, failed.message(),
+                             taken ? " (is another coordinator running?)" : ""));
+  }
+  impl->port = impl->acceptor.local_endpoint().port();
+  impl->accept();
+  for (int i = 0; i < options.threads; ++i) {
+    impl->threads.emplace_back([raw = impl.get()] { raw->context.run(); });
+  }
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { stop(); }
+
+int Server::port() const { return impl_->port; }
+
+void Server::stop() {
+  std::call_once(impl_->stopped, [this] {
+    // Handlers that run are let finish; connections die with the context.
+    impl_->context.stop();
+    impl_->threads.clear();  // joins
+    boost::system::error_code ignored;
+    impl_->acceptor.close(ignored);
+  });
+}
+
+}  // namespace tailor::http

@@ -1,0 +1,80 @@
+// A small HTTP/1.1 server (Boost.Beast): reads requests within limits, hands them to one handler,
+// writes the answers. Knows nothing of Tailor's pages.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace tailor::http {
+
+/// One request, decoded.
+struct Request {
+  std::string method;  ///< "GET" or "HEAD"; others are refused before the handler
+  std::string path;    ///< percent-decoded, without the query: "/api/v1/sweeps"
+  std::map<std::string, std::string> query;  ///< percent-decoded; of a repeated key the last wins
+  bool accepts_gzip = false;
+  std::string if_none_match;
+};
+
+/// One answer. `body` is owned; `fixed` points at bytes that live as long as the process (embedded
+/// pages) and is used when `body` is empty.
+struct Response {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::string_view fixed;
+  bool gzip = false;  ///< the bytes are gzip already
+  std::string etag;   ///< with quotes, "" = none
+  std::string cache_control = "no-store";
+};
+
+struct Options {
+  std::string listen = "127.0.0.1:7071";  ///< HOST:PORT; port 0 = any free one
+  std::size_t connections_max = 256;      ///< further ones are closed at once
+  std::uint32_t header_bytes_max = 16 * 1024;
+  std::uint64_t body_bytes_max = 64 * 1024;
+  std::int64_t read_ms_max = 15'000;   ///< for a whole request, and for an idle connection
+  std::int64_t write_ms_max = 30'000;  ///< for a whole answer
+  int threads = 3;
+};
+
+/// Runs on the server's threads; may block for a short read.
+using Handler = std::function<Response(const Request&)>;
+
+class Server {
+ public:
+  /// Errors: kInvalidArgument (not HOST:PORT), kAlreadyExists (port in use), kUnavailable (address
+  /// not ours).
+  static Result<std::unique_ptr<Server>> start(Options options, Handler handler);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  /// The port in use.
+  int port() const;
+  /// Closes every connection and ends the threads. Idempotent.
+  void stop();
+
+  struct Impl;  // private: defined in server.cc
+
+ private:
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Splits "HOST:PORT" ("[::1]:7071" too). Errors: kInvalidArgument.
+Result<std::pair<std::string, std::uint16_t>> split_address(std::string_view address);
+/// True when HOST is 127.0.0.0/8, ::1 or "localhost".
+bool is_loopback(std::string_view host);
+/// The path and query of a request target. Errors: kInvalidArgument for bad percent-encoding.
+Status parse_target(std::string_view target, Request& request);
+/// JSON {"error":{"code":...,"message":...}} with the HTTP status that fits.
+Response error_response(const Status& status);
+Response error_response(int http_status, std::string_view code, std::string_view message);
+
+}  // namespace tailor::http

@@ -1,0 +1,270 @@
+#include "coordinator/rpc/convert_rows.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tailor::rpc {
+namespace {
+
+/// Text of users' files and logs may be any bytes; a proto string must be UTF-8, and a message that
+/// is not could not be sent at all. Wrong bytes become '?'.
+std::string utf8(std::string_view text) {
+  std::string clean(text);
+  std::size_t bad = 0;
+  while (!is_valid_utf8(clean, &bad)) clean[bad] = '?';
+  return clean;
+}
+
+std::uint64_t count_of(const std::map<storage::TrialState, std::uint64_t>& counts,
+                       storage::TrialState state) {
+  const auto found = counts.find(state);
+  return found == counts.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+grpc::Status to_grpc(const Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), utf8(status.message()));
+}
+
+v1::SweepState to_proto(storage::SweepState state) {
+  switch (state) {
+    case storage::SweepState::kRunning:
+      return v1::SWEEP_STATE_RUNNING;
+    case storage::SweepState::kPaused:
+      return v1::SWEEP_STATE_PAUSED;
+    case storage::SweepState::kCompleted:
+      return v1::SWEEP_STATE_COMPLETED;
+    case storage::SweepState::kCancelled:
+      return v1::SWEEP_STATE_CANCELLED;
+  }
+  return v1::SWEEP_STATE_UNSPECIFIED;
+}
+
+v1::TrialState to_proto(storage::TrialState state) {
+  switch (state) {
+    case storage::TrialState::kQueued:
+      return v1::TRIAL_STATE_QUEUED;
+    case storage::TrialState::kRunning:
+      return v1::TRIAL_STATE_RUNNING;
+    case storage::TrialState::kCompleted:
+      return v1::TRIAL_STATE_COMPLETED;
+    case storage::TrialState::kStopped:
+      return v1::TRIAL_STATE_STOPPED;
+    case storage::TrialState::kFailed:
+      return v1::TRIAL_STATE_FAILED;
+    case storage::TrialState::kCancelled:
+      return v1::TRIAL_STATE_CANCELLED;
+  }
+  return v1::TRIAL_STATE_UNSPECIFIED;
+}
+
+Result<std::optional<storage::TrialState>> from_proto(v1::TrialState state) {
+  using storage::TrialState;
+  switch (state) {
+    case v1::TRIAL_STATE_UNSPECIFIED:
+      return std::nullopt;
+    case v1::TRIAL_STATE_QUEUED:
+      return TrialState::kQueued;
+    case v1::TRIAL_STATE_RUNNING:
+      return TrialState::kRunning;
+    case v1::TRIAL_STATE_COMPLETED:
+      return TrialState::kCompleted;
+    case v1::TRIAL_STATE_STOPPED:
+      return TrialState::kStopped;
+    case v1::TRIAL_STATE_FAILED:
+      return TrialState::kFailed;
+    case v1::TRIAL_STATE_CANCELLED:
+      return TrialState::kCancelled;
+    default:
+      break;
+  }
+  return error(Code::kInvalidArgument,
+               fmt::format("{} is no trial state", static_cast<int>(state)));
+}
+
+v1::Sweep to_proto(const engine::SweepView& view) {
+  using storage::TrialState;
+  v1::Sweep out;
+  out.set_id(view.row.id.value);
+  out.set_name(utf8(view.row.name));
+  out.set_state(to_proto(view.row.state));
+  out.set_priority(view.row.priority);
+  out.set_created_ms(view.row.created_ms);
+  out.set_ended_ms(view.row.ended_ms);
+  out.set_candidates(view.candidates);
+  out.set_infeasible(view.row.infeasible);
+  out.set_queued(count_of(view.counts, TrialState::kQueued));
+  out.set_running(count_of(view.counts, TrialState::kRunning));
+  out.set_completed(count_of(view.counts, TrialState::kCompleted));
+  out.set_stopped(count_of(view.counts, TrialState::kStopped));
+  out.set_failed(count_of(view.counts, TrialState::kFailed));
+  out.set_cancelled(count_of(view.counts, TrialState::kCancelled));
+  out.set_baseline(utf8(view.baseline));
+  out.set_description(utf8(view.description));
+  out.set_seeds(view.seeds);
+  return out;
+}
+
+v1::Candidate to_proto(const storage::CandidateRow& row) {
+  v1::Candidate out;
+  out.set_index(row.index);
+  out.set_name(utf8(row.name));
+  out.set_point_json(utf8(row.point_json));
+  out.set_architecture_json(utf8(row.architecture_json));
+  out.set_parameters_body(row.parameters_body);
+  out.set_parameters_total(row.parameters_total);
+  return out;
+}
+
+v1::Trial to_proto(const engine::TrialView& view) {
+  v1::Trial out;
+  out.set_id(view.row.id.value);
+  out.set_sweep(view.row.sweep.value);
+  out.set_candidate(view.row.candidate);
+  out.set_candidate_name(utf8(view.candidate_name));
+  out.set_seed(view.row.seed);
+  out.set_state(to_proto(view.row.state));
+  out.set_attempts(view.row.attempts);
+  out.set_end_class(utf8(view.row.end_class));
+  out.set_message(utf8(view.row.message));
+  if (view.row.objective.has_value()) out.set_objective(*view.row.objective);
+  for (const auto& [name, value] : view.row.final_values)
+    (*out.mutable_values())[utf8(name)] = value;
+  out.set_created_ms(view.row.created_ms);
+  out.set_started_ms(view.row.started_ms);
+  out.set_ended_ms(view.row.ended_ms);
+  out.set_parameters_body(view.parameters_body);
+  return out;
+}
+
+v1::Attempt to_proto(const engine::AttemptView& view) {
+  v1::Attempt out;
+  out.set_trial(view.row.id.trial.value);
+  out.set_number(view.row.id.number);
+  out.set_worker(view.row.worker.value);
+  out.set_worker_name(utf8(view.worker_name));
+  for (const std::uint32_t slot : view.row.slots) out.add_slots(slot);
+  out.set_state(std::string(storage::attempt_state_name(view.row.state)));
+  out.set_end_class(utf8(view.row.end_class));
+  out.set_message(utf8(view.row.message));
+  out.set_assigned_ms(view.row.assigned_ms);
+  out.set_ended_ms(view.row.ended_ms);
+  out.set_resumed_step(view.resumed_step);
+  return out;
+}
+
+v1::Checkpoint to_proto(const storage::CheckpointRow& row) {
+  v1::Checkpoint out;
+  out.set_attempt(row.attempt.number);
+  out.set_step(row.step);
+  out.set_path(utf8(row.path));
+  out.set_sha256(utf8(row.sha256));
+  out.set_bytes(row.bytes);
+  out.set_wall_ms(row.wall_ms);
+  return out;
+}
+
+v1::WorkEntry to_proto(const storage::ProfileRow& row) {
+  v1::WorkEntry out;
+  out.set_layer(row.layer);
+  out.set_sub_block(row.sub_block);
+  out.set_geometry(utf8(row.geometry));
+  out.set_statistic(utf8(row.statistic));
+  out.set_value(row.value);
+  out.set_standard_error(row.standard_error);
+  return out;
+}
+
+v1::Series to_proto(const storage::Series& series) {
+  v1::Series out;
+  out.set_metric(utf8(series.name));
+  out.mutable_steps()->Add(series.steps.begin(), series.steps.end());
+  out.mutable_tokens()->Add(series.tokens.begin(), series.tokens.end());
+  out.mutable_values()->Add(series.values.begin(), series.values.end());
+  return out;
+}
+
+v1::Event to_proto(const storage::EventRow& row) {
+  v1::Event out;
+  out.set_id(row.id);
+  out.set_wall_ms(row.wall_ms);
+  out.set_kind(utf8(row.kind));
+  out.set_sweep(row.sweep.value);
+  out.set_trial(row.trial.value);
+  out.set_attempt(row.attempt);
+  out.set_worker(row.worker.value);
+  out.set_message(utf8(row.message));
+  return out;
+}
+
+v1::WorkerInfo to_proto(const engine::WorkerView& view) {
+  v1::WorkerInfo out;
+  out.set_id(view.row.id.value);
+  out.set_name(utf8(view.row.name));
+  out.set_host(utf8(view.row.host));
+  out.set_version(utf8(view.row.version));
+  out.set_connected(view.connected);
+  out.set_draining(view.row.draining);
+  out.set_slots(view.slots);
+  out.set_busy_slots(view.busy_slots);
+  for (const AttemptId& attempt : view.running) out.add_running(attempt.to_string());
+  out.set_last_seen_ms(view.row.last_seen_ms);
+  out.set_devices(utf8(view.devices));
+  return out;
+}
+
+v1::GetTrialResponse to_proto(const engine::TrialDetail& detail) {
+  v1::GetTrialResponse out;
+  *out.mutable_trial() = to_proto(detail.trial);
+  *out.mutable_candidate() = to_proto(detail.candidate);
+  for (const auto& attempt : detail.attempts) *out.add_attempts() = to_proto(attempt);
+  for (const auto& checkpoint : detail.checkpoints) *out.add_checkpoints() = to_proto(checkpoint);
+  for (const auto& metric : detail.metrics) out.add_metrics(utf8(metric));
+  for (const auto& entry : detail.profile) *out.add_profile() = to_proto(entry);
+  return out;
+}
+
+v1::CompareResponse to_proto(const analysis::ComparisonTable& table) {
+  v1::CompareResponse out;
+  out.set_baseline(utf8(table.baseline));
+  out.set_smallest_p(table.smallest_p);
+  for (const analysis::ComparisonRow& row : table.rows) {
+    v1::Comparison& to = *out.add_rows();
+    to.set_candidate(row.candidate);
+    to.set_name(utf8(row.name));
+    to.set_parameters_body(row.parameters_body);
+    const bool is_baseline = &row == &table.rows.front();
+    to.set_seeds(is_baseline ? row.finished : static_cast<std::uint32_t>(row.paired.n));
+    to.set_missing(row.missing);
+    to.set_failed(row.failed);
+    if (row.mean.has_value()) to.set_mean(*row.mean);
+    if (row.paired.n > 0) to.set_difference(row.paired.mean);
+    if (row.paired.sd.has_value()) to.set_sd(*row.paired.sd);
+    if (row.paired.ci_low.has_value()) to.set_ci_low(*row.paired.ci_low);
+    if (row.paired.ci_high.has_value()) to.set_ci_high(*row.paired.ci_high);
+    if (row.paired.p_sign_flip.has_value()) to.set_p_sign_flip(*row.paired.p_sign_flip);
+    if (row.p_holm.has_value()) to.set_p_holm(*row.p_holm);
+    if (row.tokens_per_s.has_value()) to.set_tokens_per_s(*row.tokens_per_s);
+    to.mutable_differences()->Add(row.differences.begin(), row.differences.end());
+    to.mutable_seed()->Add(row.seeds.begin(), row.seeds.end());
+  }
+  return out;
+}
+
+v1::QueryResponse to_proto(const storage::Table& table) {
+  v1::QueryResponse out;
+  for (const std::string& column : table.columns) out.add_columns(utf8(column));
+  for (const auto& row : table.rows) {
+    v1::QueryRow& to = *out.add_rows();
+    for (const auto& cell : row) {
+      v1::QueryRow::Cell& to_cell = *to.add_cells();
+      if (cell.has_value()) to_cell.set_text(utf8(*cell));
+    }
+  }
+  out.set_truncated(table.truncated);
+  return out;
+}
+
+}  // namespace tailor::rpc

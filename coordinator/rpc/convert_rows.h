@@ -1,0 +1,39 @@
+// Views and rows to the messages that clients see: the only place where tailor.v1's sweep, trial
+// and worker messages are filled in. (Trial specs, reports and worker messages:
+// protocol/convert.h.)
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "base/status.h"
+#include "coordinator/analysis/comparison.h"
+#include "coordinator/engine/views.h"
+#include "storage/records.h"
+#include "storage/store.h"
+#include "tailor/v1/coordinator.pb.h"
+#include "tailor/v1/sweep.pb.h"
+
+namespace tailor::rpc {
+
+/// The codes are gRPC's own numbers.
+grpc::Status to_grpc(const Status& status);
+
+v1::SweepState to_proto(storage::SweepState state);
+v1::TrialState to_proto(storage::TrialState state);
+/// Unspecified = nullopt. Errors: kInvalidArgument for a number that is no state.
+Result<std::optional<storage::TrialState>> from_proto(v1::TrialState state);
+
+v1::Sweep to_proto(const engine::SweepView& view);
+v1::Candidate to_proto(const storage::CandidateRow& row);
+v1::Trial to_proto(const engine::TrialView& view);
+v1::Attempt to_proto(const engine::AttemptView& view);
+v1::Checkpoint to_proto(const storage::CheckpointRow& row);
+v1::WorkEntry to_proto(const storage::ProfileRow& row);
+v1::Series to_proto(const storage::Series& series);
+v1::Event to_proto(const storage::EventRow& row);
+v1::WorkerInfo to_proto(const engine::WorkerView& view);
+v1::GetTrialResponse to_proto(const engine::TrialDetail& detail);
+v1::CompareResponse to_proto(const analysis::ComparisonTable& table);
+v1::QueryResponse to_proto(const storage::Table& table);
+
+}  // namespace tailor::rpc

@@ -1,0 +1,95 @@
+#include "coordinator/rpc/server.h"
+
+#include <fmt/format.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/worker_service.h"
+
+namespace tailor::rpc {
+namespace {
+
+constexpr int kMessageBytesMax = 32 << 20;  // a batch of reports or of log bytes is far below
+
+void enable_plugins() {
+  static std::once_flag once;  // both are process-wide registrations
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(const engine::Views& views, const Options& options)
+      : coordinator(views, options), worker(views.engine(), options) {}
+
+  CoordinatorServiceImpl coordinator;
+  WorkerServiceImpl worker;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+  std::once_flag stopped;
+};
+
+Result<std::unique_ptr<Server>> Server::start(const engine::Views& views, Options options) {
+  enable_plugins();
+  auto impl = std::make_unique<Impl>(views, options);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &impl->port);
+  builder.RegisterService(&impl->coordinator);
+  builder.RegisterService(&impl->worker);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  // With SO_REUSEPORT, gRPC's default, a second coordinator would silently share the port.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A worker whose machine vanished is noticed by pings; its lease decides what that means.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  impl->server = builder.BuildAndStart();
+  if (impl->server == nullptr || impl->port == 0) {
+    return error(Code::kAlreadyExists,
+                 fmt::format("cannot listen on {} for gRPC: the port is in use (is another "
+                             "coordinator running?) or the address is not this machine's",
+                             options.listen));
+  }
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { stop(); }
+
+int Server::port() const { return impl_->port; }
+
+void Server::set_serving(bool serving) {
+  if (auto* health = impl_->server->GetHealthCheckService()) health->SetServingStatus(serving);
+}
+
+void Server::set_http_address(std::string address) {
+  impl_->coordinator.set_http_address(std::move(address));
+}
+
+void Server::stop(std::int64_t grace_ms) {
+  std::call_once(impl_->stopped, [this, grace_ms] {
+    if (auto* health = impl_->server->GetHealthCheckService()) health->Shutdown();
+    impl_->coordinator.close_streams();
+    impl_->worker.close_streams();
+    const gpr_timespec deadline =
+        gpr_time_add(gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_millis(grace_ms, GPR_TIMESPAN));
+    impl_->server->Shutdown(deadline);
+    impl_->server->Wait();
+    impl_->coordinator.stop();
+  });
+}
+
+}  // namespace tailor::rpc
