@@ -1,0 +1,363 @@
+// The real loop with real processes (fake_trainer) and real files; the coordinator is a Link in the
+// test.
+#include "worker/agent/loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "base/file.h"
+#include "model/shape/architecture.h"
+#include "tests/worker/agent/agent_harness.h"
+#include "tests/worker/agent/temporary_folder.h"
+
+namespace tailor::agent {
+namespace {
+
+using protocol::AttemptRef;
+using protocol::EndClass;
+using protocol::EndReport;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+const AttemptRef kA = attempt_ref(41, 1);
+const AttemptRef kB = attempt_ref(41, 2);
+
+/// Welcomes, stores and acknowledges, as a coordinator does.
+class FakeCoordinator final : public Link {
+ public:
+  explicit FakeCoordinator(Mailbox& mailbox) : mailbox_(mailbox) {}
+  void open(std::uint64_t session) override {
+    session_ = session;
+    mailbox_.post(SessionOpened{session});
+  }
+  void close(std::uint64_t session) override {
+    mailbox_.post(SessionClosed{session, Status(Code::kCancelled, "closed")});
+  }
+  void send(std::uint64_t session, const protocol::WorkerMessage& message) override {
+    if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+      hellos.push_back(*hello);
+      protocol::Welcome welcome{WorkerId{1}, 200, lease_ms, {}};
+      for (const auto& held : hello->held) {
+        welcome.held.push_back(
+            {held.ref, !fenced, reports[held.ref].size(), logs[held.ref].size()});
+      }
+      mailbox_.post(Received{session, welcome});
+    } else if (const auto* batch = std::get_if<protocol::Reports>(&message)) {
+      auto& stored = reports[batch->ref];
+      for (const auto& report : batch->reports) {
+        if (report.sequence == stored.size() + 1) stored.push_back(report);
+        EXPECT_LE(report.sequence, stored.size()) << "a report was left out";
+      }
+      if (acknowledges)
+        mailbox_.post(Received{session, protocol::ReportsAck{batch->ref, stored.size()}});
+    } else if (const auto* chunk = std::get_if<protocol::LogChunk>(&message)) {
+      std::string& log = logs[chunk->ref];
+      EXPECT_LE(chunk->offset, log.size()) << "a piece of the log was left out";
+      if (chunk->offset <= log.size())
+        log.replace(static_cast<std::size_t>(chunk->offset), std::string::npos, chunk->bytes);
+      mailbox_.post(Received{session, protocol::LogAck{chunk->ref, log.size()}});
+    } else if (const auto* heartbeat = std::get_if<protocol::Heartbeat>(&message)) {
+      mailbox_.post(Received{session, protocol::HeartbeatAck{heartbeat->serial}});
+    }
+  }
+  void tell(protocol::CoordinatorMessage message) {
+    mailbox_.post(Received{session_, std::move(message)});
+  }
+  const EndReport* end(const AttemptRef& ref) {
+    const auto& stored = reports[ref];
+    return stored.empty() ? nullptr : std::get_if<EndReport>(&stored.back().body);
+  }
+  std::map<std::int64_t, double> losses(const AttemptRef& ref) {
+    std::map<std::int64_t, double> found;
+    for (const auto& report : reports[ref]) {
+      if (const auto* metric = std::get_if<protocol::MetricReport>(&report.body)) {
+        found[metric->step] = metric->values.at("train_loss");
+      }
+    }
+    return found;
+  }
+
+  std::vector<protocol::Hello> hellos;
+  std::map<AttemptRef, std::vector<protocol::Report>> reports;
+  std::map<AttemptRef, std::string> logs;
+  std::int64_t lease_ms = 60'000;
+  bool fenced = false;
+  bool acknowledges = true;
+
+ private:
+  Mailbox& mailbox_;
+  std::uint64_t session_ = 0;
+};
+
+class LoopTest : public testing::Test {
+ protected:
+  LoopTest() {
+    config_.options.worker_name = "node1";
+    config_.options.instance = "i1";
+    config_.options.slots = {{0, protocol::DeviceKind::kCpu, "cpu", 0, 1},
+                             {1, protocol::DeviceKind::kCpu, "cpu", 0, 1}};
+    config_.options.stop_grace_ms = 10'000;
+    config_.options.backoff_first_ms = 20;
+    config_.visible_devices = {"", ""};
+    config_.trials_dir = folder_.file("trials");
+    config_.trainer = std::string(TAILOR_BIN_DIR) + "/fake_trainer";
+    config_.tick_ms = 10;
+    start_daemon();
+  }
+  ~LoopTest() override {
+    // Whatever a failed test left running is ours to end.
+    std::vector<std::string> ignored;
+    const auto notes = find_attempts(config_.trials_dir, "node1", &ignored);
+    if (!notes) return;
+    for (const AttemptNote& note : *notes) {
+      if (is_alive(note.process)) ::kill(-note.process.pid, SIGKILL);
+    }
+  }
+
+  void start_daemon() {
+    loop_.reset();
+    mailbox_ = std::make_unique<Mailbox>();
+    auto before = std::move(coordinator_);
+    coordinator_ = std::make_unique<FakeCoordinator>(*mailbox_);
+    if (before) {
+      coordinator_->reports = before->reports;
+      coordinator_->logs = before->logs;
+      coordinator_->lease_ms = before->lease_ms;
+      coordinator_->fenced = before->fenced;
+    }
+    loop_ = std::make_unique<AgentLoop>(config_, clock_, *coordinator_, *mailbox_, -1);
+    const Status started = loop_->start();
+    ASSERT_TRUE(started.is_ok()) << started.message();
+    ASSERT_TRUE(run_until([&] { return loop_->state().session_phase == SessionPhase::kWelcomed; }));
+  }
+  /// The daemon dies without a word; its trainers do not notice.
+  void kill_daemon() { loop_.reset(); }
+
+  bool run_until(const std::function<bool()>& condition, std::int64_t limit_ms = 20'000) {
+    const MonotonicMs deadline = clock_.now_ms() + limit_ms;
+    while (!condition()) {
+      if (clock_.now_ms() > deadline) return false;
+      loop_->run_once();
+    }
+    return true;
+  }
+  void assign(const AttemptRef& ref, const std::string& candidate,
+              std::vector<std::uint32_t> slots = {0}) {
+    protocol::Assign assign = AgentHarness::assignment(ref, std::move(slots));
+    protocol::TrialSpec& spec = assign.spec;
+    spec.sweep_name = "test";
+    spec.candidate_name = candidate;
+    spec.seed = 11;
+    spec.data = {"train.tokens", "validation.tokens", 16};
+    spec.train.tokens = 640;
+    spec.train.batch_tokens = 64;
+    shape::Architecture& a = spec.architecture;
+    a.d_model = 16;
+    a.heads = a.kv_heads = 2;
+    a.head_dim = 8;
+    a.vocab_size = 64;
+    a.widths = shape::uniform_widths(1, 1, 32);
+    coordinator_->tell(assign);
+  }
+  bool ended(const AttemptRef& ref) { return coordinator_->end(ref) != nullptr; }
+  bool gone(const AttemptRef& ref) { return ended(ref) && !loop_->state().attempts.contains(ref); }
+  std::string file(const AttemptRef& ref, const std::string& name) {
+    return AttemptDirectory::path_of(config_.trials_dir, ref.attempt) + "/" + name;
+  }
+  ProcessIdentity process(const AttemptRef& ref) {
+    const auto note = AttemptDirectory(file(ref, "")).read_note();
+    return note ? note->process : ProcessIdentity{};
+  }
+  bool steps_reached(const AttemptRef& ref, std::int64_t step) {
+    const auto losses = coordinator_->losses(ref);
+    return !losses.empty() && losses.rbegin()->first >= step;
+  }
+
+  TemporaryFolder folder_;
+  SystemClock clock_;
+  LoopConfig config_;
+  std::unique_ptr<Mailbox> mailbox_;
+  std::unique_ptr<FakeCoordinator> coordinator_;
+  std::unique_ptr<AgentLoop> loop_;
+};
+
+TEST_F(LoopTest, ATrialRunsToItsEndAndEverythingArrives) {
+  assign(kA, "c;steps=10;step_ms=1");
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kCompleted);
+  EXPECT_THAT(coordinator_->losses(kA), SizeIs(10));
+  EXPECT_THAT(coordinator_->logs[kA], HasSubstr("from step 0 of 10"));
+  EXPECT_TRUE(std::filesystem::exists(file(kA, "worker-done.json")));
+  EXPECT_FALSE(std::filesystem::exists(file(kA, "worker.json")));
+  start_daemon();
+  EXPECT_THAT(coordinator_->hellos.back().held, testing::IsEmpty());
+}
+
+TEST_F(LoopTest, ARestartedDaemonTakesItsRunningTrainerOver) {
+  config_.options.trainer_lease_ms = 60'000;
+  start_daemon();
+  assign(kA, "c;steps=60;step_ms=10");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 5); }));
+  const ProcessIdentity trainer = process(kA);
+  kill_daemon();
+  EXPECT_TRUE(is_alive(trainer));
+  start_daemon();
+  ASSERT_THAT(coordinator_->hellos.back().held, SizeIs(1));
+  EXPECT_TRUE(coordinator_->hellos.back().held[0].running);
+  EXPECT_EQ(process(kA), trainer) << "no second trainer was started";
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kCompleted);
+  EXPECT_THAT(coordinator_->losses(kA), SizeIs(60)) << "nothing was lost in between";
+}
+
+TEST_F(LoopTest, ATrainerWhoseDaemonIsGoneStopsByItselfAndItsReportsAreSentLater) {
+  config_.options.trainer_lease_ms = 500;
+  start_daemon();
+  assign(kA, "c;steps=100000;step_ms=10");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 5); }));
+  const ProcessIdentity trainer = process(kA);
+  kill_daemon();
+  ASSERT_TRUE(eventually([&] { return !is_alive(trainer); }, 10'000)) << "an orphan holds the slot";
+  start_daemon();
+  EXPECT_FALSE(coordinator_->hellos.back().held.at(0).running);
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kStopped);
+  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("lease"));
+  EXPECT_GT(coordinator_->end(kA)->step, 0);
+}
+
+TEST_F(LoopTest, ALivingDaemonKeepsATrainerPastItsLease) {
+  config_.options.trainer_lease_ms = 600;
+  start_daemon();
+  assign(kA, "c;steps=200;step_ms=10");
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kCompleted);
+}
+
+TEST_F(LoopTest, AKilledTrialResumesInItsNextAttemptWithTheSameValues) {
+  assign(attempt_ref(40), "c;steps=40;step_ms=1");
+  ASSERT_TRUE(run_until([&] { return gone(attempt_ref(40)); }));
+
+  assign(kA, "c;steps=40;step_ms=10;checkpoint=5;fail=kill@23");
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kInfrastructure);
+  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("SIGKILL"));
+  assign(kB, "c;steps=40;step_ms=1;checkpoint=5");
+  ASSERT_TRUE(run_until([&] { return gone(kB); }));
+  const auto& first = coordinator_->reports[kB].at(0).body;
+  EXPECT_EQ(std::get<protocol::StartedReport>(first).resumed_step, 20);
+  const auto whole = coordinator_->losses(attempt_ref(40));
+  auto pieced = coordinator_->losses(kA);
+  for (const auto& [step, loss] : coordinator_->losses(kB)) pieced[step] = loss;
+  EXPECT_EQ(pieced, whole);
+  EXPECT_EQ(coordinator_->end(kB)->values, coordinator_->end(attempt_ref(40))->values);
+}
+
+TEST_F(LoopTest, EveryWayToFailHasItsClass) {
+  const std::pair<const char*, EndClass> cases[] = {{"nan", EndClass::kNan},
+                                                    {"oom", EndClass::kOom},
+                                                    {"data", EndClass::kData},
+                                                    {"user", EndClass::kUser},
+                                                    {"mute", EndClass::kNan},
+                                                    {"exit0", EndClass::kInfrastructure},
+                                                    {"crash", EndClass::kInfrastructure}};
+  std::uint64_t trial = 100;
+  for (const auto& [kind, end] : cases) {
+    SCOPED_TRACE(kind);
+    const AttemptRef ref = attempt_ref(++trial);
+    assign(ref, std::string("c;steps=5;step_ms=1;fail=") + kind);
+    ASSERT_TRUE(run_until([&] { return gone(ref); }));
+    EXPECT_EQ(coordinator_->end(ref)->end, end);
+  }
+}
+
+TEST_F(LoopTest, AStoppedTrainerSavesACheckpointAndReportsIt) {
+  assign(kA, "c;steps=100000;step_ms=5");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
+  coordinator_->tell(protocol::Stop{kA, "paused", false});
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kStopped);
+  const auto& reports = coordinator_->reports[kA];
+  EXPECT_TRUE(std::holds_alternative<protocol::CheckpointReport>(reports[reports.size() - 2].body));
+}
+
+TEST_F(LoopTest, ADeafTrainerIsKilledAfterTheGrace) {
+  config_.options.stop_grace_ms = 200;
+  start_daemon();
+  assign(kA, "c;steps=5;step_ms=1;fail=hang");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 2); }));
+  const ProcessIdentity trainer = process(kA);
+  coordinator_->tell(protocol::Stop{kA, "cancelled", false});
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kStopped);
+  EXPECT_FALSE(is_alive(trainer));
+}
+
+TEST_F(LoopTest, AStaleAttemptIsEndedAndTheDaemonTakesTheNext) {
+  assign(kA, "c;steps=100000;step_ms=5");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
+  const ProcessIdentity trainer = process(kA);
+  kill_daemon();
+  coordinator_->fenced = true;
+  start_daemon();
+  ASSERT_TRUE(run_until([&] { return loop_->state().attempts.empty(); }));
+  EXPECT_FALSE(is_alive(trainer));
+  EXPECT_FALSE(ended(kA));
+  assign(kB, "c;steps=3;step_ms=1");
+  ASSERT_TRUE(run_until([&] { return gone(kB); }));
+  EXPECT_EQ(coordinator_->end(kB)->end, EndClass::kCompleted);
+}
+
+TEST_F(LoopTest, AnEndThatTheWorkerWroteSurvivesItsRestart) {
+  coordinator_->acknowledges = false;
+  assign(kA, "c;steps=5;step_ms=1;fail=kill");
+  ASSERT_TRUE(run_until([&] { return ended(kA); }));
+  const EndReport before = *coordinator_->end(kA);
+  const auto wall = coordinator_->reports[kA].back().wall_ms;
+  coordinator_->reports[kA].clear();  // it was never committed
+  start_daemon();
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->message, before.message);
+  EXPECT_EQ(coordinator_->reports[kA].back().wall_ms, wall);
+}
+
+TEST_F(LoopTest, AFolderThatCannotBeMadeEndsTheAttemptNotTheDaemon) {
+  std::ofstream(config_.trials_dir + "/t41") << "a file where a folder should be";
+  assign(kA, "c;steps=3;step_ms=1");
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kInfrastructure);
+  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("t41"));
+  assign(attempt_ref(42), "c;steps=3;step_ms=1");
+  ASSERT_TRUE(run_until([&] { return gone(attempt_ref(42)); }));
+  EXPECT_EQ(coordinator_->end(attempt_ref(42))->end, EndClass::kCompleted);
+}
+
+TEST_F(LoopTest, ATrainerThatIsNoProgramEndsTheAttemptWithTheReason) {
+  config_.trainer = folder_.file("missing-trainer");
+  start_daemon();
+  assign(kA, "c");
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kInfrastructure);
+  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("missing-trainer"));
+}
+
+TEST_F(LoopTest, TwoSlotsTrainAtOnce) {
+  assign(kA, "c;steps=100000;step_ms=5", {0});
+  assign(attempt_ref(42), "c;steps=100000;step_ms=5", {1});
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3) && steps_reached(attempt_ref(42), 3); }));
+  mailbox_->post(DrainRequested{"test"});
+  mailbox_->post(DrainRequested{"test"});
+  ASSERT_TRUE(run_until([&] { return loop_->exit_code().has_value(); }));
+  EXPECT_EQ(loop_->exit_code(), 0);
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kStopped);
+  EXPECT_EQ(coordinator_->end(attempt_ref(42))->end, EndClass::kStopped);
+}
+
+}  // namespace
+}  // namespace tailor::agent
