@@ -78,9 +78,9 @@ std::size_t place_once(Transition& t) {
   return placements.size();
 }
 
-void refill_all(Transition& t, std::uint32_t* draws_left) {
+void refill_all(Transition& t) {
   const std::vector<SweepId> open(t.state.open_sweeps.begin(), t.state.open_sweeps.end());
-  for (const SweepId id : open) refill(t, t.state.sweeps.at(id), draws_left);
+  for (const SweepId id : open) refill(t, t.state.sweeps.at(id));
 }
 
 }  // namespace
@@ -88,9 +88,8 @@ void refill_all(Transition& t, std::uint32_t* draws_left) {
 void schedule(Transition& t) {
   end_backoffs(t);
   if (!t.placement_changed) return;
-  std::uint32_t draws_left = t.state.options.draws_per_step;
   do {
-    refill_all(t, &draws_left);
+    refill_all(t);
   } while (place_once(t) > 0);
 }
 

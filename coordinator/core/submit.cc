@@ -26,17 +26,9 @@ SubmitOutcome outcome_of(const Sweep& sweep, bool created) {
   return outcome;
 }
 
-std::string name_of(const sweep::Point& point) {
-  std::string name;
-  for (const auto& [path, value] : point) {
-    name += fmt::format("{}{}={}", name.empty() ? "" : " ", path, sweep::to_text(value));
-  }
-  return name;
-}
-
 /// One point of the space: a new candidate, a duplicate, or infeasible.
 void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
-  const std::string name = name_of(point);
+  const std::string name = sweep::point_name(point);
   auto candidate = sweep::resolve(*sweep.spec, name, point);
   if (!candidate) {
     ++sweep.row.infeasible;
@@ -53,7 +45,6 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
     }
     return;
   }
-  if (candidate->name.empty()) candidate->name = name;
   add_candidate(t, sweep, std::move(*candidate));
 }
 
@@ -100,14 +91,14 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   return true;
 }
 
-void refill(Transition& t, Sweep& sweep, std::uint32_t* draws_left) {
+void refill(Transition& t, Sweep& sweep) {
   if (sweep.row.state != SweepState::kRunning || sweep.search_done || !sweep.algorithm) return;
   while (!sweep.search_done && sweep.count(TrialState::kQueued) < t.state.options.queue_ahead) {
-    if (*draws_left == 0) {
+    if (t.draws_left == 0) {
       t.more_draws = true;  // other events get their turn first
       return;
     }
-    --*draws_left;
+    --t.draws_left;
     const std::vector<sweep::Point> points = sweep.algorithm->suggest(1);
     if (points.empty()) {
       sweep.search_done = true;
@@ -170,8 +161,7 @@ void on_submit(Transition& t, const SubmitSweep& event) {
   t.event("sweep_submitted", {id, {}, 0, {}}, spec.name);
   for (sweep::Candidate& candidate : *named) add_candidate(t, stored, std::move(candidate));
   stored.named = stored.candidates.size();
-  std::uint32_t draws_left = t.state.options.draws_per_step;
-  refill(t, stored, &draws_left);
+  refill(t, stored);
   t.placement_changed = true;
   t.reply(event.request, Status::ok(), outcome_of(stored, true));
 }

@@ -26,11 +26,12 @@ struct About {
 
 class Transition {
  public:
-  Transition(State& s, Now n) : state(s), now(n) {}
+  Transition(State& s, Now n) : state(s), now(n), draws_left(s.options.draws_per_step) {}
 
   State& state;
   const Now now;
   bool placement_changed = false;  ///< a trial or a slot became available: schedule() has work
+  std::uint32_t draws_left;        ///< points that this step may still resolve
   bool more_draws = false;         ///< the search wants to go on in a next step, at once
 
   // ---- outward, in order
@@ -97,8 +98,8 @@ void set_trial_state(Transition& t, Trial& trial, storage::TrialState next);
 void on_submit(Transition& t, const SubmitSweep& event);
 /// Adds a candidate with its trials, unless an equal one is there; false in that case.
 bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate);
-/// Draws candidates until enough trials are queued; at most `draws_left` points.
-void refill(Transition& t, Sweep& sweep, std::uint32_t* draws_left);
+/// Draws candidates until enough trials are queued, or until `draws_left` is used up.
+void refill(Transition& t, Sweep& sweep);
 /// SweepRow.search_state: "told 0-4,6[ done]\n" and the algorithm's own text.
 std::string encode_search(const Sweep& sweep);
 /// Reads it back into `told`, `search_done` and the algorithm. Errors: kDataLoss.

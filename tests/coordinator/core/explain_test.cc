@@ -1,0 +1,93 @@
+// `tailor why`: the sentence says the true reason.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/coordinator/core/harness.h"
+
+namespace tailor::core {
+namespace {
+
+using protocol::EndClass;
+using testing::HasSubstr;
+
+std::string why(const Harness& h, std::uint64_t trial) {
+  return explain(h.state, TrialId{trial}, h.now);
+}
+
+TEST(Explain, SaysThatNoWorkerIsConnected) {
+  Harness h;
+  h.submit({});
+  EXPECT_THAT(why(h, 1), HasSubstr("no worker is connected"));
+}
+
+TEST(Explain, SaysWhichSlotIsMissing) {
+  Harness h;
+  SweepFile file;
+  file.resources = "gpus = 1";
+  h.submit(file);
+  h.connect("w1");
+  EXPECT_THAT(why(h, 1), HasSubstr("no connected worker has 1 GPU slot"));
+}
+
+TEST(Explain, SaysThatEverySlotIsTaken) {
+  Harness h;
+  SweepFile file;
+  file.seeds = "count = 2";
+  h.submit(file);
+  h.connect("w1");
+  EXPECT_THAT(why(h, 1), HasSubstr("runs as attempt 1 on worker w1"));
+  EXPECT_THAT(why(h, 2), HasSubstr("every slot of its kind is taken"));
+}
+
+TEST(Explain, SaysThatTheSweepIsPaused) {
+  Harness h;
+  h.submit({});
+  h.control(SweepAction::kPause);
+  EXPECT_THAT(why(h, 1), HasSubstr("sweep s1 is paused"));
+}
+
+TEST(Explain, SaysHowLongABackOffLastsAndWhy) {
+  Harness h;
+  SweepFile file;
+  file.retry = "oom = 3";
+  h.submit(file);
+  h.finish(h.connect("w1"), 1, EndClass::kOom);
+  EXPECT_THAT(why(h, 1), HasSubstr("waits 2.0 s"));
+  EXPECT_THAT(why(h, 1), HasSubstr("it broke"));
+}
+
+TEST(Explain, SaysThatTheWorkerIsAwayAndUntilWhen) {
+  Harness h;
+  h.submit({});
+  h.disconnect(h.connect("w1"));
+  h.advance(10'000);
+  EXPECT_THAT(why(h, 1), HasSubstr("not connected"));
+  EXPECT_THAT(why(h, 1), HasSubstr("within 20.0 s"));
+}
+
+TEST(Explain, SaysThatParallelIsReached) {
+  Harness h;
+  SweepFile file;
+  file.seeds = "count = 2";
+  file.resources = "gpus = 0\nparallel = 1";
+  h.submit(file);
+  h.connect("w1", 2);
+  EXPECT_THAT(why(h, 2), HasSubstr("resources.parallel"));
+}
+
+TEST(Explain, SaysHowATrialEnded) {
+  Harness h;
+  SweepFile file;
+  file.seeds = "count = 2";
+  file.retry = "nan = 0";
+  h.submit(file);
+  const SessionId w = h.connect("w1", 2);
+  h.finish(w, 1, EndClass::kCompleted, 2.5);
+  h.finish(w, 2, EndClass::kNan);
+  EXPECT_THAT(why(h, 1), HasSubstr("completed with validation loss 2.5"));
+  EXPECT_THAT(why(h, 2), HasSubstr("failed (nan): it broke"));
+  EXPECT_THAT(why(h, 3), HasSubstr("no trial t3"));
+}
+
+}  // namespace
+}  // namespace tailor::core

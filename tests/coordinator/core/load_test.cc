@@ -1,0 +1,247 @@
+// Restart: the state that comes back from the store is the state that was there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/coordinator/core/harness.h"
+
+namespace tailor::core {
+namespace {
+
+using protocol::EndClass;
+using storage::TrialState;
+using testing::HasSubstr;
+
+TEST(Load, OfAnEmptyStoreIsAnEmptyState) {
+  Harness h;
+  h.restart();
+  EXPECT_TRUE(h.state.sweeps.empty());
+}
+
+TEST(Load, GivesRunningAttemptsOneLeaseToCallIn) {
+  Harness h;
+  h.submit({});
+  h.connect("w1");
+  const auto ref = h.live(1);
+  h.restart();
+  h.advance(29'999);
+  EXPECT_EQ(h.live(1), ref);
+  h.advance(1);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+}
+
+TEST(Load, KeepsWhatIsLeftOfABackOff) {
+  Harness h;
+  SweepFile file;
+  file.retry = "oom = 5";
+  h.submit(file);
+  h.finish(h.connect("w1"), 1, EndClass::kOom);
+  h.advance(1'500);
+  h.restart();
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).not_before_ms, h.now.mono_ms + 500);
+  h.now.wall_ms -= 1'000'000;  // the wall clock was set back: no longer than the whole back-off
+  h.restart();
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).not_before_ms, h.now.mono_ms + 2'000);
+}
+
+TEST(Load, RefusesRowsThatContradictEachOther) {
+  Harness h;
+  SweepFile file;
+  file.seeds = "count = 2";
+  h.submit(file);
+  h.connect("w1");
+  const storage::Snapshot good = h.store.load().value();
+  ASSERT_TRUE(load(good, h.options, h.now).has_value());
+  const auto refused = [&](const storage::Snapshot& bad) {
+    const auto loaded = load(bad, h.options, h.now);
+    EXPECT_FALSE(loaded.has_value());
+    if (loaded) return std::string();
+    EXPECT_EQ(loaded.error().code(), Code::kDataLoss) << loaded.error().message();
+    return loaded.error().message();
+  };
+  storage::Snapshot bad = good;
+  bad.sweeps[0].toml = "name = ";
+  EXPECT_THAT(refused(bad), HasSubstr("no longer parses"));
+  bad = good;
+  bad.sweeps.clear();
+  refused(bad);
+  bad = good;
+  bad.candidates[0].hash = "0";
+  EXPECT_THAT(refused(bad), HasSubstr("another architecture"));
+  bad = good;
+  bad.candidates[0].point_json = "[]";
+  refused(bad);
+  bad = good;
+  bad.candidates[0].index = 3;
+  refused(bad);
+  bad = good;
+  bad.trials[1].seed += 1;
+  refused(bad);
+  bad = good;
+  bad.trials.pop_back();
+  refused(bad);
+  bad = good;
+  bad.trials[0].state = TrialState::kQueued;
+  refused(bad);
+  bad = good;
+  bad.attempts.clear();
+  refused(bad);
+  bad = good;
+  bad.attempts[0].slots = {7};
+  refused(bad);
+  bad = good;
+  bad.workers[0].slots_json = "{}";
+  refused(bad);
+  bad = good;
+  bad.counters.next_token = 1;
+  refused(bad);
+}
+
+/// A random history: submissions, workers, reports, failures, requests, time. After some steps the
+/// coordinator restarts from the store, and Harness::restart compares all that is durable.
+class RandomHistory : public Harness {
+ public:
+  explicit RandomHistory(std::uint64_t seed) : rng_(Rng::split(seed, "history")) {
+    options.queue_ahead = 4;
+    options.backoff_ms = 500;
+    state.options = options;
+  }
+
+  void run(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      act();
+      if (rng_.below(10) == 0) {
+        restart();
+        sessions_.clear();
+      }
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+
+ private:
+  void act() {
+    switch (rng_.below(10)) {
+      case 0:
+        return submit_some();
+      case 1:
+        return come();
+      case 2:
+        return go();
+      case 3:
+        return request();
+      case 4:
+        return advance(static_cast<std::int64_t>(rng_.below(20'000)));
+      default:
+        return say();
+    }
+  }
+
+  void submit_some() {
+    SweepFile file;
+    file.name = "sweep-" + std::to_string(rng_.below(3));
+    file.seeds = "count = 2";
+    file.retry = "oom = 2\ninfrastructure = 3\nnode_lost = 1";
+    file.candidates = candidate("a", 64) + candidate("b", 160);
+    file.space = R"(
+[space]
+"ffn.d_h" = [64, 96, 128, 256]
+"layers" = [2, 4]
+constraints = ["layers <= 3"]
+[search]
+algorithm = "random"
+trials = 6
+)";
+    submit(file);
+  }
+  void come() {
+    const std::string name = "w" + std::to_string(rng_.below(3));
+    std::vector<protocol::HeldAttempt> held;
+    for (const auto& [id, trial] : state.trials) {
+      if (trial.live && rng_.below(2) == 0)
+        held.push_back({{trial.live->row.id, trial.live->row.token}, {0}, true, 0});
+    }
+    sessions_[name] = connect(name, 2, held, "i" + std::to_string(rng_.below(4)));
+  }
+  void go() {
+    if (sessions_.empty()) return;
+    auto it =
+        std::next(sessions_.begin(), static_cast<std::ptrdiff_t>(rng_.below(sessions_.size())));
+    disconnect(it->second);
+    sessions_.erase(it);
+  }
+  void request() {
+    if (state.sweeps.empty()) return;
+    const SweepId sweep{1 + rng_.below(state.sweeps.size())};
+    const TrialId trial{1 + rng_.below(state.trials.size())};
+    switch (rng_.below(8)) {
+      case 0:
+        control(SweepAction::kPause, sweep);
+        break;
+      case 1:
+        if (rng_.below(8) == 0) control(SweepAction::kCancel, sweep);
+        break;
+      case 2:
+        trials(TrialAction::kCancel, {trial});
+        break;
+      case 3:
+        trials(TrialAction::kRetry, {}, sweep);
+        break;
+      case 4:
+        step(ControlSweep{9, sweep, SweepAction::kSetPriority, static_cast<int>(rng_.below(3))});
+        break;
+      case 5:
+        step(DrainWorker{9, WorkerId{1 + rng_.below(3)}});
+        break;
+      default:
+        control(SweepAction::kResume, sweep);
+        break;
+    }
+  }
+  /// Some live attempt goes on.
+  void say() {
+    std::vector<const Trial*> live_trials;
+    for (const auto& [id, trial] : state.trials) {
+      if (trial.live && state.workers.at(trial.live->row.worker).session != 0)
+        live_trials.push_back(&trial);
+    }
+    if (live_trials.empty()) return come();
+    const Trial& trial = *live_trials[rng_.below(live_trials.size())];
+    const SessionId session = state.workers.at(trial.live->row.worker).session;
+    const protocol::AttemptRef ref{trial.live->row.id, trial.live->row.token};
+    const std::uint64_t next = trial.live->row.acked_sequence + 1;
+    const std::uint64_t dice = rng_.below(10);
+    if (dice < 4) {
+      report(session, ref, next,
+             {protocol::MetricReport{static_cast<std::int64_t>(next), 0, {{"train_loss", 1.0}}}});
+    } else if (dice < 5) {
+      report(session, ref, next, {protocol::StartedReport{}});
+    } else if (dice < 6) {
+      send(session, protocol::LogChunk{ref, trial.live->row.log_bytes, "line\n"});
+    } else {
+      constexpr EndClass kEnds[] = {EndClass::kCompleted, EndClass::kCompleted,
+                                    EndClass::kOom,       EndClass::kInfrastructure,
+                                    EndClass::kStopped,   EndClass::kNan};
+      protocol::EndReport end;
+      end.end = kEnds[rng_.below(6)];
+      end.values = {{"validation_loss", rng_.uniform()}};
+      report(session, ref, next, {end});
+    }
+  }
+
+  Rng rng_;
+  std::map<std::string, SessionId> sessions_;
+};
+
+TEST(Load, AfterAnyHistoryGivesTheStateThatWasThere) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    RandomHistory history(seed);
+    history.run(250);
+    if (HasFailure()) {
+      ADD_FAILURE() << "seed " << seed;
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tailor::core

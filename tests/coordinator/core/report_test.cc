@@ -1,0 +1,218 @@
+// Reports: stored exactly once, acknowledged after they are stored, fenced by tokens; and how
+// attempts end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/coordinator/core/harness.h"
+
+namespace tailor::core {
+namespace {
+
+using protocol::EndClass;
+using protocol::MetricReport;
+using storage::SweepState;
+using storage::TrialState;
+using testing::HasSubstr;
+
+struct OneRunning : Harness {
+  explicit OneRunning(const std::string& retry = "", int workers_slots = 1) {
+    SweepFile file;
+    file.retry = retry;
+    submit(file);
+    session = connect("w1", workers_slots);
+  }
+  SessionId session = 0;
+};
+
+MetricReport metric(std::int64_t step) {
+  return {step, step * 64, {{"train_loss", 1.0 / static_cast<double>(step)}}};
+}
+
+TEST(Reports, AreStoredAndAcknowledgedInOrder) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1, {protocol::StartedReport{}, metric(1), metric(2)});
+  const auto acks = h.sent<protocol::ReportsAck>();
+  ASSERT_EQ(acks.size(), 1u);
+  EXPECT_EQ(acks[0].through_sequence, 3u);
+  const auto series = h.store.series(TrialId{1}, "train_loss").value();
+  EXPECT_EQ(series.steps, (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(series.values, (std::vector<double>{1.0, 0.5}));
+}
+
+TEST(Reports, ThatComeAgainAreStoredOnceAndAcknowledgedAgain) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1, {metric(1), metric(2)});
+  h.report(h.session, h.live(1), 1, {metric(1), metric(2)});
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_EQ(h.sent<protocol::ReportsAck>().at(0).through_sequence, 2u);
+  h.report(h.session, h.live(1), 2, {metric(2), metric(3)});
+  EXPECT_EQ(h.store.series(TrialId{1}, "train_loss").value().steps,
+            (std::vector<std::int64_t>{1, 2, 3}));
+}
+
+TEST(Reports, AfterAGapAreNotTakenAndTheLastGoodOneIsAcknowledged) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1, {metric(1)});
+  h.report(h.session, h.live(1), 3, {metric(3)});
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_EQ(h.sent<protocol::ReportsAck>().at(0).through_sequence, 1u);
+}
+
+TEST(Reports, WithAStaleTokenChangeNothingAndStopTheTrainer) {
+  OneRunning h;
+  protocol::AttemptRef stale = h.live(1);
+  stale.token += 1;
+  h.report(h.session, stale, 1, {metric(1)});
+  EXPECT_TRUE(h.last.writes.empty());
+  const auto stops = h.sent<protocol::Stop>();
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].ref, stale);
+  EXPECT_TRUE(stops[0].discard);
+}
+
+TEST(Reports, OfAnAttemptOnAnotherWorkerAreStale) {
+  OneRunning h;
+  const SessionId other = h.connect("w2");
+  h.report(other, h.live(1), 1, {metric(1)});
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_TRUE(h.sent<protocol::Stop>().at(0).discard);
+}
+
+TEST(Reports, OfUnknownTrialsAreStale) {
+  OneRunning h;
+  h.report(h.session, {{TrialId{77}, 1}, 1}, 1, {metric(1)});
+  EXPECT_TRUE(h.sent<protocol::Stop>().at(0).discard);
+}
+
+TEST(Reports, KeepNanAndInfinityAsTheyAre) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1,
+           {MetricReport{1, 64, {{"train_loss", std::numeric_limits<double>::quiet_NaN()}}},
+            MetricReport{2, 128, {{"train_loss", std::numeric_limits<double>::infinity()}}}});
+  const auto series = h.store.series(TrialId{1}, "train_loss").value();
+  EXPECT_TRUE(std::isnan(series.values.at(0)));
+  EXPECT_TRUE(std::isinf(series.values.at(1)));
+}
+
+TEST(Reports, StoreCheckpointsAndProfiles) {
+  OneRunning h;
+  protocol::ProfileReport profile;
+  profile.step = 16;
+  profile.tokens = 256;
+  profile.subsamples = 8;
+  profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25}, {1, -1, "spherical", "shift", 2.5, 0.5}};
+  h.report(h.session, h.live(1), 1,
+           {protocol::CheckpointReport{8, "checkpoints/8", "abc", 1000}, profile});
+  EXPECT_EQ(h.store.checkpoints(TrialId{1}).value().at(0).sha256, "abc");
+  const auto rows = h.store.profile(TrialId{1}).value();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].value, 2.5);
+  EXPECT_EQ(rows[1].subsamples, 8);
+}
+
+TEST(Log, IsStoredOnceByOffset) {
+  OneRunning h;
+  const auto ref = h.live(1);
+  h.send(h.session, protocol::LogChunk{ref, 0, "hello "});
+  EXPECT_EQ(h.sent<protocol::LogAck>().at(0).through_offset, 6u);
+  h.send(h.session, protocol::LogChunk{ref, 0, "hello world"});  // overlaps
+  EXPECT_EQ(h.sent<protocol::LogAck>().at(0).through_offset, 11u);
+  h.send(h.session, protocol::LogChunk{ref, 3, "lo"});  // old
+  EXPECT_TRUE(h.last.writes.empty());
+  h.send(h.session, protocol::LogChunk{ref, 20, "gap"});
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_EQ(h.sent<protocol::LogAck>().at(0).through_offset, 11u);
+  EXPECT_EQ(h.store.log(ref.attempt, 0, 100).value(), "hello world");
+}
+
+TEST(Ends, ACompletedTrialHasItsObjectiveAndFreesItsSlot) {
+  OneRunning h;
+  h.finish(h.session, 1, EndClass::kCompleted, 2.75);
+  EXPECT_EQ(h.trial_state(1), TrialState::kCompleted);
+  const auto row = h.store.trial(TrialId{1}).value();
+  EXPECT_EQ(row.objective, 2.75);
+  EXPECT_EQ(row.final_values.at("validation_loss"), 2.75);
+  EXPECT_EQ(row.end_class, "completed");
+  EXPECT_FALSE(h.state.workers.at(WorkerId{1}).slots[0].held_by);
+  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
+  EXPECT_EQ(h.sent<protocol::ReportsAck>().at(0).through_sequence, 3u);
+}
+
+TEST(Ends, CompletedWithoutAnObjectiveIsAFailure) {
+  OneRunning h("infrastructure = 0");
+  h.report(h.session, h.live(1), 1, {protocol::EndReport{EndClass::kCompleted, "", 16, {}}});
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+  EXPECT_THAT(h.store.trial(TrialId{1}).value().message, HasSubstr("no_objective"));
+}
+
+TEST(Ends, CompletedWithANanObjectiveIsAFailureOfClassNan) {
+  OneRunning h("nan = 0");
+  h.report(
+      h.session, h.live(1), 1,
+      {protocol::EndReport{EndClass::kCompleted, "", 16, {{"validation_loss", std::nan("")}}}});
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, "nan");
+}
+
+TEST(Ends, AFailureIsTriedAgainAfterABackOffAndThenGivenUp) {
+  OneRunning h("oom = 1");
+  h.finish(h.session, 1, EndClass::kOom);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  EXPECT_EQ(h.last.wake_at_ms, h.now.mono_ms + 2'000);
+  h.advance(1'999);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  h.advance(1);
+  EXPECT_EQ(h.trial_state(1), TrialState::kRunning);
+  EXPECT_EQ(h.live(1).attempt.number, 2u);
+  EXPECT_EQ(h.live(1).token, 2u);
+  h.finish(h.session, 1, EndClass::kOom);
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+  EXPECT_THAT(h.store.trial(TrialId{1}).value().message,
+              HasSubstr("failed 2 times with class oom"));
+  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
+}
+
+TEST(Ends, TheSameFailureOnTwoWorkersEndsTheTrial) {
+  OneRunning h("infrastructure = 9");
+  h.finish(h.session, 1, EndClass::kInfrastructure);
+  const SessionId second = h.connect("w2");
+  h.advance(10'000);
+  ASSERT_EQ(h.state.trials.at(TrialId{1}).live->row.worker, WorkerId{2})
+      << "prefers the other worker";
+  h.finish(second, 1, EndClass::kInfrastructure);
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+  EXPECT_THAT(h.store.trial(TrialId{1}).value().message, HasSubstr("on 2 workers"));
+}
+
+TEST(Ends, AStopThatNobodyAskedForIsAPreemption) {
+  OneRunning h;
+  h.finish(h.session, 1, EndClass::kStopped);
+  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, "preempted");
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).failures.at(EndClass::kPreempted), 1);
+  EXPECT_EQ(h.trial_state(1), TrialState::kRunning) << "and the trial goes on at once";
+  EXPECT_EQ(h.live(1).attempt.number, 2u);
+}
+
+TEST(Ends, AStopOnADrainingWorkerConsumesNoRetry) {
+  OneRunning h;
+  h.send(h.session, protocol::Draining{"SIGTERM"});
+  h.finish(h.session, 1, EndClass::kStopped);
+  EXPECT_TRUE(h.state.trials.at(TrialId{1}).failures.empty());
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued) << "the draining worker takes nothing new";
+}
+
+TEST(Ends, WhatComesAfterTheEndIsNotStored) {
+  OneRunning h("oom = 0");
+  const auto ref = h.live(1);
+  h.report(h.session, ref, 1, {protocol::EndReport{EndClass::kOom, "", 0, {}}, metric(1)});
+  EXPECT_EQ(h.sent<protocol::ReportsAck>().at(0).through_sequence, 1u);
+  h.report(h.session, ref, 2, {metric(1)});
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_TRUE(h.sent<protocol::Stop>().at(0).discard);
+}
+
+}  // namespace
+}  // namespace tailor::core

@@ -1,0 +1,187 @@
+// Submission and the lazy search: what becomes trials, what is refused, what is trained once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/coordinator/core/harness.h"
+
+namespace tailor::core {
+namespace {
+
+using storage::SweepState;
+using storage::TrialState;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kGridOfThree = R"(
+[space]
+"ffn.d_h" = [64, 96, 128]
+[search]
+algorithm = "grid"
+)";
+
+TEST(Submit, MakesATrialForEveryCandidateAndSeed) {
+  Harness h;
+  SweepFile file;
+  file.candidates = candidate("a", 64) + candidate("b", 96);
+  file.seeds = "count = 3";
+  const Reply reply = h.submit(file);
+  ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
+  const auto outcome = std::get<SubmitOutcome>(reply.body);
+  EXPECT_TRUE(outcome.created);
+  EXPECT_EQ(outcome.sweep, SweepId{1});
+  EXPECT_EQ(outcome.candidates, 2u);
+  EXPECT_EQ(outcome.trials, 6u);
+  EXPECT_EQ(h.state.trials.size(), 6u);
+  EXPECT_EQ(h.store.trials({}).value().total, 6u);
+  EXPECT_THAT(h.event_kinds(), Contains("sweep_submitted"));
+}
+
+TEST(Submit, OfTheSameFileAgainGivesTheSameSweep) {
+  Harness h;
+  h.submit({});
+  const Reply again = h.submit({});
+  ASSERT_TRUE(again.status.is_ok());
+  const auto outcome = std::get<SubmitOutcome>(again.body);
+  EXPECT_FALSE(outcome.created);
+  EXPECT_EQ(outcome.sweep, SweepId{1});
+  EXPECT_EQ(outcome.trials, 1u);
+  EXPECT_TRUE(h.last.writes.empty());
+}
+
+TEST(Submit, OfAnotherFileUnderTheSameNameIsAConflict) {
+  Harness h;
+  h.submit({});
+  SweepFile other;
+  other.seeds = "count = 2";
+  const Reply reply = h.submit(other);
+  EXPECT_EQ(reply.status.code(), Code::kAlreadyExists);
+  EXPECT_THAT(reply.status.message(), HasSubstr("s1"));
+  EXPECT_TRUE(h.last.writes.empty());
+}
+
+TEST(Submit, WritesNothingWhenANamedCandidateIsInfeasible) {
+  // The parser refuses such a file; the core must not rely on it.
+  Harness h;
+  const std::string text = SweepFile{}.text();
+  sweep::Spec spec = sweep::parse(text, "test.toml", "/data").value();
+  spec.budget = sweep::Budget{};
+  spec.budget->parameters = 100;  // attention alone is larger
+  h.step(SubmitSweep{7, std::make_shared<const sweep::Spec>(spec), text, "/data", "hash"});
+  const auto& reply = std::get<Reply>(h.last.outward.at(0));
+  EXPECT_EQ(reply.request, 7u);
+  EXPECT_FALSE(reply.status.is_ok());
+  EXPECT_THAT(reply.status.message(), HasSubstr("plain"));
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_TRUE(h.state.sweeps.empty());
+}
+
+TEST(Submit, TrainsIdenticalCandidatesOnce) {
+  Harness h;
+  SweepFile file;
+  file.candidates = candidate("a", 96) + candidate("the same", 96);
+  const Reply reply = h.submit(file);
+  EXPECT_EQ(std::get<SubmitOutcome>(reply.body).candidates, 1u);
+  EXPECT_EQ(h.state.trials.size(), 1u);
+  EXPECT_THAT(h.event_kinds(), Contains("candidate_duplicate"));
+}
+
+TEST(Submit, DrawsTheSpaceLazilyAndCountsAllOfIt) {
+  Harness h;
+  h.options.queue_ahead = 2;
+  h.state.options = h.options;
+  SweepFile file;
+  file.candidates = "";
+  file.space = kGridOfThree;
+  const Reply reply = h.submit(file);
+  ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
+  EXPECT_EQ(std::get<SubmitOutcome>(reply.body).candidates, 2u);
+  EXPECT_EQ(std::get<SubmitOutcome>(reply.body).trials, 3u);
+  EXPECT_FALSE(h.state.sweeps.at(SweepId{1}).search_done);
+  h.connect("w");  // one trial starts, so one more is drawn
+  EXPECT_EQ(h.state.trials.size(), 3u);
+  EXPECT_TRUE(h.state.sweeps.at(SweepId{1}).search_done);
+}
+
+TEST(Submit, SkipsInfeasiblePointsAndCountsThem) {
+  Harness h;
+  SweepFile file;
+  file.candidates = "";
+  file.space = R"(
+[space]
+"ffn.d_h" = [64, 96]
+"layers" = [2, 3]
+constraints = ["layers <= 2"]
+)";
+  h.submit(file);
+  EXPECT_EQ(h.state.trials.size(), 2u);
+  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 2u);
+  EXPECT_EQ(h.store.sweep(SweepId{1}).value().infeasible, 2u);
+  EXPECT_THAT(h.event_kinds(), Contains("candidate_infeasible"));
+}
+
+TEST(Submit, CompletesASweepWhosePointsAreAllInfeasible) {
+  Harness h;
+  SweepFile file;
+  file.candidates = "";
+  file.space = "[space]\n\"layers\" = [3, 4]\nconstraints = [\"layers <= 2\"]\n";
+  const Reply reply = h.submit(file);
+  EXPECT_TRUE(reply.status.is_ok());
+  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
+}
+
+TEST(Submit, GivesUpOnASpaceThatIsInfeasibleWithoutEnd) {
+  Harness h;
+  h.options.infeasible_max = 500;
+  h.options.draws_per_step = 100;
+  h.state.options = h.options;
+  SweepFile file;
+  file.candidates = "";
+  file.space = R"(
+[space]
+"layers" = { min = 3, max = 4096, step = 1 }
+constraints = ["layers <= 2"]
+)";
+  h.submit(file);
+  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 100u) << "one step is short";
+  EXPECT_EQ(h.last.wake_at_ms, h.now.mono_ms) << "and the next follows at once";
+  for (int i = 0; i < 4; ++i) h.advance(0);
+  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 500u);
+  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
+  EXPECT_THAT(h.event_kinds(), Contains("search_stopped"));
+}
+
+TEST(Submit, TellsTheSearchOfEachCandidateOfTheSpaceOnce) {
+  Harness h;
+  SweepFile file;
+  file.candidates = candidate("named", 160);
+  file.space = kGridOfThree;
+  h.submit(file);
+  const SessionId w = h.connect("w");
+  for (std::uint64_t trial = 1; trial <= 4; ++trial) {
+    h.finish(w, trial, protocol::EndClass::kCompleted);
+  }
+  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).told, (std::set<std::uint32_t>{1, 2, 3}))
+      << "not of the named one: it is not of the space";
+  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
+}
+
+TEST(Submit, GivesTheTrialItsSpecWithIdsTokenAndThreads) {
+  Harness h;
+  h.submit({});
+  h.connect("w");
+  const auto assigns = h.sent<protocol::Assign>();
+  ASSERT_EQ(assigns.size(), 1u);
+  const protocol::TrialSpec& spec = assigns[0].spec;
+  EXPECT_EQ(spec.trial, TrialId{1});
+  EXPECT_EQ(spec.attempt, 1u);
+  EXPECT_EQ(spec.token, 1u);
+  EXPECT_EQ(spec.threads, 2);
+  EXPECT_EQ(spec.sweep_name, "taper");
+  EXPECT_EQ(spec.candidate_name, "plain");
+  EXPECT_EQ(spec.architecture.d_model, 32);
+  EXPECT_EQ(assigns[0].slots, std::vector<std::uint32_t>{0});
+}
+
+}  // namespace
+}  // namespace tailor::core
