@@ -82,7 +82,7 @@ TEST_F(Corpus, SeveralGzipMembersAreOneText) {
 
 TEST_F(Corpus, CompressedFilesCutAnywhereAreDataLossThatNamesThem) {
   std::string text;
-  for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * i) + "\n";
+  for (int i = 0; i < 50; ++i) text += "line " + std::to_string(i * i) + "\n";
   for (const bool use_gzip : {true, false}) {
     const std::string whole = use_gzip ? gzip(text) : zstd(text);
     const std::string name = use_gzip ? "cut.txt.gz" : "cut.txt.zst";

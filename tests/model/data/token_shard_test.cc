@@ -65,7 +65,7 @@ TEST_F(TokenShard, LiesOnDiskAsTheReadmeSays) {
 }
 
 TEST_F(TokenShard, CutAtAnyLengthIsDataLossThatNamesTheFile) {
-  write_shard(path("a.tokens"), std::vector<std::uint32_t>(300, 9));
+  write_shard(path("a.tokens"), std::vector<std::uint32_t>(60, 9));
   const std::string whole = content_of(path("a.tokens"));
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const std::string file = write("cut.tokens", whole.substr(0, size));
@@ -76,7 +76,7 @@ TEST_F(TokenShard, CutAtAnyLengthIsDataLossThatNamesTheFile) {
 }
 
 TEST_F(TokenShard, AnyAlteredByteIsDataLossThatNamesTheFile) {
-  write_shard(path("a.tokens"), std::vector<std::uint32_t>(200, 9));
+  write_shard(path("a.tokens"), std::vector<std::uint32_t>(40, 9));
   const std::string whole = content_of(path("a.tokens"));
   for (std::size_t at = 0; at < whole.size(); ++at) {
     for (const int bit : {0, 7}) {
