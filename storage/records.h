@@ -1,6 +1,6 @@
-// The rows of the store, as plain values. No SQLite here: coordinator/core makes these and the engine hands
-// them to a Store, so there is one set of row types and not two (ARCHITECTURE.md, "Why core includes
-// storage/records.h").
+// The rows of the store, as plain values. No SQLite here: coordinator/core makes these and the
+// engine hands them to a Store, so there is one set of row types and not two (ARCHITECTURE.md, "Why
+// core includes storage/records.h").
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace tailor::storage {
 
 enum class SweepState { kRunning, kPaused, kCompleted, kCancelled };
 enum class TrialState {
-  kQueued,     ///< waits for a slot (or for `not_before`)
-  kRunning,    ///< has a live attempt
+  kQueued,   ///< waits for a slot (or for `not_before`)
+  kRunning,  ///< has a live attempt
   kCompleted,
-  kStopped,    ///< ended early by a rule (early stopping)
-  kFailed,     ///< out of attempts; `end_class` and `message` say why
+  kStopped,  ///< ended early by a rule (early stopping)
+  kFailed,   ///< out of attempts; `end_class` and `message` say why
   kCancelled,
 };
 enum class AttemptState { kAssigned, kRunning, kEnded };
@@ -38,10 +38,10 @@ inline bool is_final(TrialState s) { return s != TrialState::kQueued && s != Tri
 
 struct SweepRow {
   SweepId id;
-  std::string name;       ///< unique
+  std::string name;  ///< unique
   std::string spec_hash;
   std::string base_dir;
-  std::string toml;       ///< the file, whole
+  std::string toml;  ///< the file, whole
   SweepState state = SweepState::kRunning;
   std::int32_t priority = 0;
   std::string search_state;  ///< what the algorithm's `save` gave, in the trial's own transaction
@@ -55,7 +55,7 @@ struct CandidateRow {
   SweepId sweep;
   std::uint32_t index = 0;  ///< within the sweep, from 0
   std::string name;
-  std::string point_json;   ///< {"ffn.k":4}
+  std::string point_json;         ///< {"ffn.k":4}
   std::string architecture_json;  ///< canonical
   std::string hash;
   std::int64_t parameters_body = 0;
@@ -69,11 +69,11 @@ struct TrialRow {
   std::uint32_t candidate = 0;
   std::uint64_t seed = 0;
   TrialState state = TrialState::kQueued;
-  std::uint32_t attempts = 0;        ///< attempts ever made; the live one has this number
-  std::string failures_json;         ///< {"oom":1}: failed attempts by class
-  std::string end_class;             ///< of the last ended attempt, "" = none
-  std::string message;               ///< why it ended, for people
-  std::optional<double> objective;   ///< final validation loss; NaN is stored as NaN
+  std::uint32_t attempts = 0;       ///< attempts ever made; the live one has this number
+  std::string failures_json;        ///< {"oom":1}: failed attempts by class
+  std::string end_class;            ///< of the last ended attempt, "" = none
+  std::string message;              ///< why it ended, for people
+  std::optional<double> objective;  ///< final validation loss; NaN is stored as NaN
   std::map<std::string, double> final_values;
   WallMs created_ms = 0;
   WallMs started_ms = 0;
@@ -91,7 +91,7 @@ struct AttemptRow {
   std::uint64_t log_bytes = 0;       ///< log bytes stored so far
   std::string end_class;
   std::string message;
-  std::string started_json;          ///< the StartedReport, "" before it
+  std::string started_json;  ///< the StartedReport, "" before it
   WallMs assigned_ms = 0;
   WallMs ended_ms = 0;
   friend bool operator==(const AttemptRow&, const AttemptRow&) = default;
@@ -148,8 +148,9 @@ struct ProfileRow {  ///< one entry of a work profile
 struct EventRow {
   std::uint64_t id = 0;  ///< set by the store, ascending
   WallMs wall_ms = 0;
-  std::string kind;      ///< "sweep_submitted", "trial_queued", "attempt_assigned", "attempt_ended", ...
-  SweepId sweep;         ///< 0 = not about one
+  std::string
+      kind;       ///< "sweep_submitted", "trial_queued", "attempt_assigned", "attempt_ended", ...
+  SweepId sweep;  ///< 0 = not about one
   TrialId trial;
   std::uint32_t attempt = 0;
   WorkerId worker;
@@ -173,12 +174,13 @@ struct CountersRow {
   friend bool operator==(const CountersRow&, const CountersRow&) = default;
 };
 
-/// One change. Rows with a key are inserted or replaced whole; points, events and logs are appended.
+/// One change. Rows with a key are inserted or replaced whole; points, events and logs are
+/// appended.
 using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, WorkerRow, MetricPoint,
                               CheckpointRow, ProfileRow, EventRow, LogRow, CountersRow>;
 
-/// What every store demands of a row before it looks at the others: valid ids, names where they are keys,
-/// numbers that fit. Errors: kInvalidArgument.
+/// What every store demands of a row before it looks at the others: valid ids, names where they are
+/// keys, numbers that fit. Errors: kInvalidArgument.
 Status check_row(const Mutation& row);
 
 /// What a restart loads: everything that `core` keeps in memory.
@@ -187,7 +189,8 @@ struct Snapshot {
   std::vector<SweepRow> sweeps;
   std::vector<CandidateRow> candidates;
   std::vector<TrialRow> trials;
-  std::vector<AttemptRow> attempts;  ///< of trials that are not final, all of them; live ones included
+  std::vector<AttemptRow>
+      attempts;  ///< of trials that are not final, all of them; live ones included
   std::vector<WorkerRow> workers;
 };
 

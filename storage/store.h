@@ -5,9 +5,9 @@
 // durable (acknowledged means committed); when it fails nothing of it is there.
 // Reading: every read sees some committed state, never a part of a batch. Readers use their own
 // connections and never delay the writer.
-// Rules that hold for every batch, whatever the order inside it: a candidate needs its sweep, a trial its
-// candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs their attempt; names
-// of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
+// Rules that hold for every batch, whatever the order inside it: a candidate needs its sweep, a
+// trial its candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs
+// their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
 // Lists of something unknown are empty; only reads of one row say kNotFound.
 // Threads: `commit`, `load` from one thread (the storage thread); all other calls from any thread.
 #pragma once
@@ -29,10 +29,10 @@ namespace tailor::storage {
 struct TrialQuery {
   std::optional<SweepId> sweep;
   std::optional<TrialState> state;
-  std::string order = "id";    ///< "id" | "objective" | "state" | "candidate"
+  std::string order = "id";  ///< "id" | "objective" | "state" | "candidate"
   bool descending = false;
   std::uint64_t offset = 0;
-  std::uint64_t limit = 100;   ///< at most 10,000
+  std::uint64_t limit = 100;  ///< at most 10,000
 };
 
 struct TrialPage {
@@ -40,9 +40,9 @@ struct TrialPage {
   std::uint64_t total = 0;  ///< rows that match without limit
 };
 
-/// One metric of one trial, steps ascending. Where attempts overlap after a resume the later attempt wins:
-/// points of an earlier attempt at or after the first step of a later one belong to a history that was
-/// given up, and are left out.
+/// One metric of one trial, steps ascending. Where attempts overlap after a resume the later
+/// attempt wins: points of an earlier attempt at or after the first step of a later one belong to a
+/// history that was given up, and are left out.
 struct Series {
   std::string name;
   std::vector<std::int64_t> steps;
@@ -55,7 +55,7 @@ struct Series {
 struct Table {
   std::vector<std::string> columns;
   std::vector<std::vector<std::optional<std::string>>> rows;  ///< NULL = nullopt
-  bool truncated = false;  ///< the row limit cut it
+  bool truncated = false;                                     ///< the row limit cut it
 };
 
 struct QueryLimits {
@@ -70,9 +70,10 @@ class Store {
   /// Everything that survives a restart of the coordinator. Errors: kDataLoss, kUnavailable.
   virtual Result<Snapshot> load() = 0;
 
-  /// One transaction, durable when ok. Errors: kResourceExhausted (disk full: nothing was written, try
-  /// again later), kDataLoss (corrupt file), kUnavailable; kInvalidArgument (`check_row`), kAlreadyExists (a
-  /// unique name is taken), kFailedPrecondition (a row that others need is missing): bugs of the caller.
+  /// One transaction, durable when ok. Errors: kResourceExhausted (disk full: nothing was written,
+  /// try again later), kDataLoss (corrupt file), kUnavailable; kInvalidArgument (`check_row`),
+  /// kAlreadyExists (a unique name is taken), kFailedPrecondition (a row that others need is
+  /// missing): bugs of the caller.
   virtual Status commit(std::span<const Mutation> batch) = 0;
 
   virtual Result<std::vector<SweepRow>> sweeps() const = 0;
@@ -82,12 +83,12 @@ class Store {
   /// Ties by ascending id. By objective, NaN and then missing come last in both directions.
   /// Errors: kInvalidArgument (unknown order, limit over 10,000).
   virtual Result<TrialPage> trials(const TrialQuery& query) const = 0;
-  virtual Result<TrialRow> trial(TrialId id) const = 0;                     ///< kNotFound
+  virtual Result<TrialRow> trial(TrialId id) const = 0;  ///< kNotFound
   virtual Result<std::vector<AttemptRow>> attempts(TrialId trial) const = 0;
   virtual Result<std::vector<WorkerRow>> workers() const = 0;
   virtual Result<std::vector<std::string>> metric_names(TrialId trial) const = 0;
-  /// `points_max` > 0 thins to about so many points, keeping first, last, minimum, maximum and the first
-  /// NaN or infinity of each bin.
+  /// `points_max` > 0 thins to about so many points, keeping first, last, minimum, maximum and the
+  /// first NaN or infinity of each bin.
   virtual Result<Series> series(TrialId trial, std::string_view metric,
                                 std::size_t points_max = 0) const = 0;
   virtual Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const = 0;

@@ -1,0 +1,23 @@
+# cmake -DOUTPUT=file.cc "-DINPUTS=a.sql;b.sql" -P embed_schema.cmake
+# Turns schema/NNN_name.sql into the table that storage/migrations.h declares as embedded_migrations().
+set(text "// Made from storage/schema/*.sql by storage/embed_schema.cmake.\n#include \"storage/migrations.h\"\n\n")
+string(APPEND text "namespace tailor::storage {\nnamespace {\nconstexpr Migration kMigrations[] = {\n")
+list(SORT INPUTS)
+set(expected 1)
+foreach(input IN LISTS INPUTS)
+  get_filename_component(name "${input}" NAME_WE)
+  if(NOT name MATCHES "^([0-9][0-9][0-9])_[a-z0-9_]+$")
+    message(FATAL_ERROR "${input}: a schema file is called NNN_name.sql")
+  endif()
+  math(EXPR version "1${CMAKE_MATCH_1} - 1000")  # "012" would not be decimal
+  if(NOT version EQUAL expected)
+    message(FATAL_ERROR "${input}: schema files are numbered without gaps; expected ${expected}")
+  endif()
+  math(EXPR expected "${expected} + 1")
+  file(READ "${input}" sql)
+  string(APPEND text "    {${version}, \"${name}\", R\"sql(${sql})sql\"},\n")
+endforeach()
+string(APPEND text "};\n}  // namespace\n\n")
+string(APPEND text "std::span<const Migration> embedded_migrations() { return kMigrations; }\n\n")
+string(APPEND text "}  // namespace tailor::storage\n")
+file(WRITE "${OUTPUT}" "${text}")

@@ -1,0 +1,229 @@
+// Users' SQL.
+#include "storage/guarded_query.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "storage/chunk.h"
+#include "storage/sqlite_connection.h"
+
+namespace tailor::storage {
+namespace {
+
+constexpr int kProgressInstructions = 1000;  // of SQLite's machine, between two looks at the clock
+constexpr int kValueBytesMax = 64 << 20;     // of one value
+constexpr std::uint64_t kResultBytesMax = 256ull << 20;  // of a whole result
+constexpr std::array<std::string_view, 6> kForbiddenFunctions{
+    "load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "sqlite_log"};
+
+struct Guard {
+  bool denied = false;
+  std::string what;  // was denied
+  MonotonicMs deadline_ms = 0;
+  bool late = false;
+  const Clock* clock = nullptr;
+};
+
+int authorize(void* context, int action, const char* first, const char* second, const char*,
+              const char*) {
+  auto& guard = *static_cast<Guard*>(context);
+  switch (action) {
+    case SQLITE_SELECT:
+    case SQLITE_READ:
+    case SQLITE_RECURSIVE:
+      return SQLITE_OK;
+    case SQLITE_FUNCTION: {
+      const std::string name = second != nullptr ? second : "";
+      for (const std::string_view forbidden : kForbiddenFunctions) {
+        if (sqlite3_stricmp(name.c_str(), std::string(forbidden).c_str()) == 0) {
+          guard.denied = true;
+          guard.what = "the function " + name;
+          return SQLITE_DENY;
+        }
+      }
+      return SQLITE_OK;
+    }
+    default:
+      guard.denied = true;
+      guard.what = first != nullptr && action == SQLITE_PRAGMA ? fmt::format("PRAGMA {}", first)
+                                                               : std::string("anything but SELECT");
+      return SQLITE_DENY;
+  }
+}
+
+int progress(void* context) {
+  auto& guard = *static_cast<Guard*>(context);
+  guard.late = guard.late || guard.clock->now_ms() >= guard.deadline_ms;
+  return guard.late ? 1 : 0;
+}
+
+// tailor_chunk_json(BLOB) -> '[[step,tokens,wall_ms,value],…]', the value null for NaN.
+void chunk_json(sqlite3_context* context, int, sqlite3_value** arguments) {
+  const void* data = sqlite3_value_blob(arguments[0]);
+  const int size = sqlite3_value_bytes(arguments[0]);
+  if (data == nullptr) {
+    sqlite3_result_null(context);
+    return;
+  }
+  try {
+    const Result<std::vector<Point>> points = decode_chunk(
+        std::string_view(static_cast<const char*>(data), static_cast<std::size_t>(size)));
+    if (!points) {
+      sqlite3_result_error(context, points.error().message().c_str(), -1);
+      sqlite3_result_error_code(context, SQLITE_CORRUPT);
+      return;
+    }
+    std::string json = "[";
+    for (const Point& point : *points) {
+      const bool infinite = std::isinf(point.value);
+      const std::string value = std::isnan(point.value) ? "null"
+                                : infinite              ? (point.value > 0 ? "9e999" : "-9e999")
+                                                        : fmt::format("{}", point.value);
+      json += fmt::format("{}[{},{},{},{}]", json.size() > 1 ? "," : "", point.step, point.tokens,
+                          point.wall_ms, value);
+    }
+    json += "]";
+    sqlite3_result_text(context, json.data(), static_cast<int>(json.size()), SQLITE_TRANSIENT);
+  } catch (const std::bad_alloc&) {
+    sqlite3_result_error_nomem(context);
+  }
+}
+
+// A temporary view, since views of the schema may only use functions that every SQLite shell has.
+constexpr const char* kMetricView =
+    "CREATE TEMP VIEW metric_view AS "
+    "SELECT s.trial AS trial, s.attempt AS attempt, s.name AS metric, "
+    "json_extract(p.value, '$[0]') AS step, json_extract(p.value, '$[1]') AS tokens, "
+    "json_extract(p.value, '$[2]') AS wall_ms, CAST(json_extract(p.value, '$[3]') AS REAL) AS "
+    "value "
+    "FROM main.series s JOIN main.metric_chunk c ON c.series = s.id "
+    "JOIN json_each(tailor_chunk_json(c.data)) p "
+    "UNION ALL "
+    "SELECT s.trial, s.attempt, s.name, t.step, t.tokens, t.wall_ms, t.value "
+    "FROM main.metric_tail t JOIN main.series s ON s.id = t.series WHERE t.id >= s.tail_from";
+
+void prepare_connection(Connection& db, Guard& guard) {
+  sqlite3* handle = db.handle();
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0, nullptr);
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_create_function_v2(handle, "tailor_chunk_json", 1,
+                             SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, nullptr,
+                             chunk_json, nullptr, nullptr, nullptr);
+  db.db().exec(kMetricView);
+  db.db().exec("PRAGMA query_only = 1");
+  sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kValueBytesMax);
+  sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
+  sqlite3_set_authorizer(handle, authorize, &guard);
+  sqlite3_progress_handler(handle, kProgressInstructions, progress, &guard);
+}
+
+// The Status for whatever SQLite said to a user's statement.
+Status user_status(const Guard& guard, Connection& db, int result, const QueryLimits& limits,
+                   const std::string& path) {
+  if (guard.denied) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("queries only read: {} is not allowed", guard.what));
+  }
+  if (guard.late) {
+    return Status(Code::kDeadlineExceeded,
+                  fmt::format("the query ran longer than {} ms; narrow it, or give it more time",
+                              limits.time_ms_max));
+  }
+  const std::string why = sqlite3_errmsg(db.handle());
+  const int primary = result & 0xff;
+  if (primary == SQLITE_ERROR || primary == SQLITE_TOOBIG || primary == SQLITE_RANGE ||
+      primary == SQLITE_MISMATCH) {
+    return Status(Code::kInvalidArgument, "SQL: " + why);
+  }
+  return sqlite_status(SQLite::Exception(db.handle(), result), db.handle(), path);
+}
+
+// Owns one statement of the C interface: SQLiteCpp's hides what comes after the first statement.
+class RawStatement {
+ public:
+  RawStatement() = default;
+  ~RawStatement() { sqlite3_finalize(statement_); }
+  RawStatement(const RawStatement&) = delete;
+  RawStatement& operator=(const RawStatement&) = delete;
+  sqlite3_stmt** out() { return &statement_; }
+  sqlite3_stmt* get() { return statement_; }
+
+ private:
+  sqlite3_stmt* statement_ = nullptr;
+};
+
+std::optional<std::string> value_text(sqlite3_stmt* statement, int column) {
+  switch (sqlite3_column_type(statement, column)) {
+    case SQLITE_NULL:
+      return std::nullopt;
+    case SQLITE_INTEGER:
+      return std::to_string(sqlite3_column_int64(statement, column));
+    case SQLITE_FLOAT:
+      return fmt::format("{}", sqlite3_column_double(statement, column));
+    case SQLITE_BLOB: {
+      const auto* data = static_cast<const unsigned char*>(sqlite3_column_blob(statement, column));
+      std::string hex;
+      for (int i = 0; i < sqlite3_column_bytes(statement, column); ++i)
+        hex += fmt::format("{:02x}", data[i]);
+      return hex;
+    }
+    default: {
+      const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement, column));
+      return std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(statement, column)));
+    }
+  }
+}
+
+}  // namespace
+
+Result<Table> guarded_query(const std::string& path, std::string_view sql,
+                            const QueryLimits& limits, const Clock& clock) {
+  if (sql.size() > 1'000'000) return error(Code::kInvalidArgument, "SQL: the text is over 1 MB");
+  Guard guard;
+  guard.clock = &clock;
+  guard.deadline_ms = clock.now_ms() + std::max<std::int64_t>(limits.time_ms_max, 0);
+  return guarded(nullptr, path, [&]() -> Result<Table> {
+    Connection db(path, SQLite::OPEN_READONLY);
+    prepare_connection(db, guard);
+    RawStatement statement;
+    const char* rest = nullptr;
+    int result = sqlite3_prepare_v2(db.handle(), sql.data(), static_cast<int>(sql.size()),
+                                    statement.out(), &rest);
+    if (result != SQLITE_OK) return error(user_status(guard, db, result, limits, path));
+    if (statement.get() == nullptr)
+      return error(Code::kInvalidArgument, "SQL: there is no statement");
+    RawStatement second;
+    const auto left = static_cast<int>(sql.data() + sql.size() - rest);
+    if (sqlite3_prepare_v2(db.handle(), rest, left, second.out(), nullptr) != SQLITE_OK ||
+        second.get() != nullptr) {
+      return error(Code::kInvalidArgument, "SQL: one statement at a time");
+    }
+    Table table;
+    const int columns = sqlite3_column_count(statement.get());
+    for (int i = 0; i < columns; ++i)
+      table.columns.emplace_back(sqlite3_column_name(statement.get(), i));
+    std::uint64_t bytes = 0;
+    while ((result = sqlite3_step(statement.get())) == SQLITE_ROW) {
+      if (table.rows.size() >= limits.rows_max || bytes > kResultBytesMax) {
+        table.truncated = true;
+        return table;
+      }
+      std::vector<std::optional<std::string>>& row = table.rows.emplace_back();
+      for (int i = 0; i < columns; ++i) {
+        row.push_back(value_text(statement.get(), i));
+        bytes += row.back() ? row.back()->size() : 1;
+      }
+    }
+    if (result != SQLITE_DONE) return error(user_status(guard, db, result, limits, path));
+    return table;
+  });
+}
+
+}  // namespace tailor::storage

@@ -1,0 +1,570 @@
+// Rows to statements and back.
+#include "storage/sqlite_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "storage/chunk.h"
+#include "storage/series.h"
+
+namespace tailor::storage {
+namespace {
+
+using nlohmann::json;
+
+// JSON has no NaN and no infinities: they are written as text.
+std::string values_to_json(const std::map<std::string, double>& values) {
+  json out = json::object();
+  for (const auto& [name, value] : values) {
+    if (std::isfinite(value)) {
+      out[name] = value;
+    } else {
+      out[name] = std::isnan(value) ? "nan" : (value > 0 ? "inf" : "-inf");
+    }
+  }
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::map<std::string, double> values_from_json(const std::string& text) {
+  const json in = json::parse(text, nullptr, false);
+  if (!in.is_object()) throw_corrupt("final values that are no JSON object");
+  std::map<std::string, double> values;
+  for (const auto& [name, value] : in.items()) {
+    if (value.is_number()) {
+      values[name] = value.get<double>();
+    } else if (value == "nan") {
+      values[name] = std::nan("");
+    } else if (value == "inf" || value == "-inf") {
+      values[name] = (value == "inf" ? 1 : -1) * std::numeric_limits<double>::infinity();
+    } else {
+      throw_corrupt("a final value that is no number");
+    }
+  }
+  return values;
+}
+
+std::vector<std::uint32_t> slots_from_json(const std::string& text) {
+  const json in = json::parse(text, nullptr, false);
+  if (!in.is_array()) throw_corrupt("slots that are no JSON array");
+  std::vector<std::uint32_t> slots;
+  for (const json& slot : in) {
+    if (!slot.is_number_unsigned()) throw_corrupt("a slot that is no number");
+    slots.push_back(slot.get<std::uint32_t>());
+  }
+  return slots;
+}
+
+template <typename T>
+T state_or_corrupt(Result<T> state) {
+  if (!state) throw_corrupt(state.error().message());
+  return *state;
+}
+
+constexpr std::string_view kSweepColumns =
+    "SELECT s.id, s.name, s.spec_hash, s.base_dir, f.toml, s.state, s.priority, s.search_state, "
+    "s.infeasible, s.created_ms, s.ended_ms FROM sweep s JOIN sweep_file f ON f.sweep = s.id";
+
+SweepRow sweep_of(Query& row) {
+  SweepRow sweep;
+  sweep.id = SweepId{row.u64(0)};
+  sweep.name = row.text(1);
+  sweep.spec_hash = row.text(2);
+  sweep.base_dir = row.text(3);
+  sweep.toml = row.text(4);
+  sweep.state = state_or_corrupt(parse_sweep_state(row.text(5)));
+  sweep.priority = row.i32(6);
+  sweep.search_state = row.text(7);
+  sweep.infeasible = row.u64(8);
+  sweep.created_ms = row.integer(9);
+  sweep.ended_ms = row.integer(10);
+  return sweep;
+}
+
+CandidateRow candidate_of(Query& row) {
+  CandidateRow candidate;
+  candidate.sweep = SweepId{row.u64(0)};
+  candidate.index = row.u32(1);
+  candidate.name = row.text(2);
+  candidate.point_json = row.text(3);
+  candidate.architecture_json = row.text(4);
+  candidate.hash = row.text(5);
+  candidate.parameters_body = row.integer(6);
+  candidate.parameters_total = row.integer(7);
+  return candidate;
+}
+
+constexpr std::string_view kTrialColumns =
+    "SELECT id, sweep, candidate, seed, state, attempts, failures_json, end_class, message, "
+    "objective, "
+    "objective_nan, final_values_json, created_ms, started_ms, ended_ms FROM trial";
+
+TrialRow trial_of(Query& row) {
+  TrialRow trial;
+  trial.id = TrialId{row.u64(0)};
+  trial.sweep = SweepId{row.u64(1)};
+  trial.candidate = row.u32(2);
+  trial.seed = row.u64(3);
+  trial.state = state_or_corrupt(parse_trial_state(row.text(4)));
+  trial.attempts = row.u32(5);
+  trial.failures_json = row.text(6);
+  trial.end_class = row.text(7);
+  trial.message = row.text(8);
+  if (row.integer(10) != 0) {
+    trial.objective = std::nan("");
+  } else if (!row.null(9)) {
+    trial.objective = row.real(9);
+  }
+  trial.final_values = values_from_json(row.text(11));
+  trial.created_ms = row.integer(12);
+  trial.started_ms = row.integer(13);
+  trial.ended_ms = row.integer(14);
+  return trial;
+}
+
+constexpr std::string_view kAttemptColumns =
+    "SELECT a.trial, a.number, a.token, a.worker, a.slots_json, a.state, a.acked_sequence, "
+    "a.log_bytes, "
+    "a.end_class, a.message, a.started_json, a.assigned_ms, a.ended_ms FROM attempt a";
+
+AttemptRow attempt_of(Query& row) {
+  AttemptRow attempt;
+  attempt.id = {TrialId{row.u64(0)}, row.u32(1)};
+  attempt.token = row.u64(2);
+  attempt.worker = WorkerId{row.u64(3)};
+  attempt.slots = slots_from_json(row.text(4));
+  attempt.state = state_or_corrupt(parse_attempt_state(row.text(5)));
+  attempt.acked_sequence = row.u64(6);
+  attempt.log_bytes = row.u64(7);
+  attempt.end_class = row.text(8);
+  attempt.message = row.text(9);
+  attempt.started_json = row.text(10);
+  attempt.assigned_ms = row.integer(11);
+  attempt.ended_ms = row.integer(12);
+  return attempt;
+}
+
+// Statements are cached by their text, which has to outlive the connection: texts put together at
+// run time are kept here once for the process. Their number is small and fixed.
+std::string_view kept(std::string text) {
+  static std::mutex mutex;  // guards: texts
+  static std::set<std::string> texts;
+  const std::lock_guard lock(mutex);
+  return *texts.insert(std::move(text)).first;
+}
+
+std::string_view with(std::string_view columns, std::string_view rest) {
+  return kept(std::string(columns) + " " + std::string(rest));
+}
+
+template <typename Row, typename Read>
+std::vector<Row> all(Query& query, Read read) {
+  std::vector<Row> rows;
+  while (query.next()) rows.push_back(read(query));
+  return rows;
+}
+
+std::vector<CandidateRow> read_candidates_where(Connection& db, std::string_view where,
+                                                std::int64_t sweep) {
+  Query query(db.statement(with("SELECT sweep, number, name, point_json, architecture_json, hash, "
+                                "parameters_body, parameters_total FROM candidate",
+                                where)),
+              sweep);
+  return all<CandidateRow>(query, candidate_of);
+}
+
+std::string_view order_clause(const TrialQuery& query) {
+  if (query.order == "objective") {
+    return query.descending ? "ORDER BY objective IS NULL, objective_nan DESC, objective DESC, id"
+                            : "ORDER BY objective IS NULL, objective_nan DESC, objective, id";
+  }
+  if (query.order == "state") {
+    // In the order of the life of a trial, as TrialState lists them.
+    return query.descending
+               ? "ORDER BY instr('queued running completed stopped failed cancelled', state) DESC, "
+                 "id"
+               : "ORDER BY instr('queued running completed stopped failed cancelled', state), id";
+  }
+  if (query.order == "candidate") {
+    return query.descending ? "ORDER BY sweep DESC, candidate DESC, seed < 0 DESC, seed DESC, id"
+                            : "ORDER BY sweep, candidate, seed < 0, seed, id";
+  }
+  return query.descending ? "ORDER BY id DESC" : "ORDER BY id";
+}
+
+}  // namespace
+
+void write_row(Connection& db, const SweepRow& row) {
+  Query(db.statement(
+            "INSERT INTO sweep (id, name, spec_hash, base_dir, state, priority, search_state, "
+            "infeasible, "
+            "created_ms, ended_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+            "UPDATE SET "
+            "name = excluded.name, spec_hash = excluded.spec_hash, base_dir = excluded.base_dir, "
+            "state = excluded.state, priority = excluded.priority, search_state = "
+            "excluded.search_state, "
+            "infeasible = excluded.infeasible, created_ms = excluded.created_ms, "
+            "ended_ms = excluded.ended_ms"),
+        row.id.value, row.name, row.spec_hash, row.base_dir, sweep_state_name(row.state),
+        row.priority, Blob{row.search_state}, row.infeasible, row.created_ms, row.ended_ms)
+      .run();
+  Query(db.statement(
+            "INSERT INTO sweep_file (sweep, toml) VALUES (?, ?) ON CONFLICT (sweep) DO UPDATE SET "
+            "toml = excluded.toml WHERE toml IS NOT excluded.toml"),
+        row.id.value, row.toml)
+      .run();
+}
+
+void write_row(Connection& db, const CandidateRow& row) {
+  Query(db.statement(
+            "INSERT INTO candidate (sweep, number, name, point_json, architecture_json, hash, "
+            "parameters_body, parameters_total) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (sweep, number) DO UPDATE SET name = excluded.name, "
+            "point_json = excluded.point_json, architecture_json = excluded.architecture_json, "
+            "hash = excluded.hash, parameters_body = excluded.parameters_body, "
+            "parameters_total = excluded.parameters_total"),
+        row.sweep.value, row.index, row.name, row.point_json, row.architecture_json, row.hash,
+        row.parameters_body, row.parameters_total)
+      .run();
+}
+
+void write_row(Connection& db, const TrialRow& row) {
+  SQLite::Statement& statement = db.statement(
+      "INSERT INTO trial (id, sweep, candidate, seed, state, attempts, failures_json, end_class, "
+      "message, "
+      "objective, objective_nan, final_values_json, created_ms, started_ms, ended_ms) "
+      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+      "sweep = excluded.sweep, candidate = excluded.candidate, seed = excluded.seed, "
+      "state = excluded.state, attempts = excluded.attempts, failures_json = "
+      "excluded.failures_json, "
+      "end_class = excluded.end_class, message = excluded.message, objective = excluded.objective, "
+      "objective_nan = excluded.objective_nan, final_values_json = excluded.final_values_json, "
+      "created_ms = excluded.created_ms, started_ms = excluded.started_ms, ended_ms = "
+      "excluded.ended_ms");
+  // NaN is bound as NULL, which is right for "none" as well.
+  const double objective = row.objective.value_or(std::nan(""));
+  const bool objective_nan = row.objective.has_value() && std::isnan(*row.objective);
+  const std::string values = values_to_json(row.final_values);
+  Query(statement, row.id.value, row.sweep.value, row.candidate, row.seed,
+        trial_state_name(row.state), row.attempts, row.failures_json, row.end_class, row.message,
+        objective, objective_nan, values, row.created_ms, row.started_ms, row.ended_ms)
+      .run();
+}
+
+void write_row(Connection& db, const AttemptRow& row) {
+  const std::string slots = json(row.slots).dump();
+  Query(db.statement(
+            "INSERT INTO attempt (trial, number, token, worker, slots_json, state, acked_sequence, "
+            "log_bytes, end_class, message, started_json, assigned_ms, ended_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trial, number) DO UPDATE "
+            "SET "
+            "token = excluded.token, worker = excluded.worker, slots_json = excluded.slots_json, "
+            "state = excluded.state, acked_sequence = excluded.acked_sequence, "
+            "log_bytes = excluded.log_bytes, end_class = excluded.end_class, message = "
+            "excluded.message, "
+            "started_json = excluded.started_json, assigned_ms = excluded.assigned_ms, "
+            "ended_ms = excluded.ended_ms"),
+        row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
+        attempt_state_name(row.state), row.acked_sequence, row.log_bytes, row.end_class,
+        row.message, row.started_json, row.assigned_ms, row.ended_ms)
+      .run();
+}
+
+void write_row(Connection& db, const WorkerRow& row) {
+  Query(db.statement(
+            "INSERT INTO worker (id, name, instance, host, version, slots_json, draining, "
+            "first_seen_ms, last_seen_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET name = excluded.name, instance = excluded.instance, "
+            "host = excluded.host, version = excluded.version, slots_json = excluded.slots_json, "
+            "draining = excluded.draining, first_seen_ms = excluded.first_seen_ms, "
+            "last_seen_ms = excluded.last_seen_ms"),
+        row.id.value, row.name, row.instance, row.host, row.version, row.slots_json, row.draining,
+        row.first_seen_ms, row.last_seen_ms)
+      .run();
+}
+
+void write_row(Connection& db, const CheckpointRow& row) {
+  Query(
+      db.statement("INSERT INTO checkpoint (trial, attempt, step, path, sha256, bytes, wall_ms) "
+                   "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trial, attempt, step) DO UPDATE SET "
+                   "path = excluded.path, sha256 = excluded.sha256, bytes = excluded.bytes, "
+                   "wall_ms = excluded.wall_ms"),
+      row.attempt.trial.value, row.attempt.number, row.step, row.path, row.sha256, row.bytes,
+      row.wall_ms)
+      .run();
+}
+
+void write_row(Connection& db, const ProfileRow& row) {
+  Query(db.statement(
+            "INSERT INTO profile (trial, attempt, step, layer, sub_block, geometry, statistic, "
+            "value, standard_error, tokens, subsamples) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (trial, attempt, step, layer, sub_block, geometry, statistic) "
+            "DO UPDATE SET value = excluded.value, standard_error = excluded.standard_error, "
+            "tokens = excluded.tokens, subsamples = excluded.subsamples"),
+        row.attempt.trial.value, row.attempt.number, row.step, row.layer, row.sub_block,
+        row.geometry, row.statistic, row.value, row.standard_error, row.tokens, row.subsamples)
+      .run();
+}
+
+void write_row(Connection& db, const EventRow& row) {
+  Query(db.statement("INSERT INTO event (wall_ms, kind, sweep, trial, attempt, worker, message) "
+                     "VALUES (?, ?, ?, ?, ?, ?, ?)"),
+        row.wall_ms, row.kind, row.sweep.value, row.trial.value, row.attempt, row.worker.value,
+        row.message)
+      .run();
+}
+
+void write_row(Connection& db, const LogRow& row) {
+  Query(db.statement("INSERT INTO log_chunk (trial, attempt, offset, bytes) VALUES (?, ?, ?, ?) "
+                     "ON CONFLICT (trial, attempt, offset) DO NOTHING"),
+        row.attempt.trial.value, row.attempt.number, row.offset, Blob{row.bytes})
+      .run();
+}
+
+void write_row(Connection& db, const CountersRow& row) {
+  Query(db.statement("INSERT INTO counters (id, next_sweep, next_trial, next_worker, next_token) "
+                     "VALUES (1, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                     "next_sweep = excluded.next_sweep, next_trial = excluded.next_trial, "
+                     "next_worker = excluded.next_worker, next_token = excluded.next_token"),
+        row.next_sweep, row.next_trial, row.next_worker, row.next_token)
+      .run();
+}
+
+Snapshot read_snapshot(Connection& db) {
+  Snapshot snapshot;
+  {
+    Query counters(
+        db.statement("SELECT next_sweep, next_trial, next_worker, next_token FROM counters"));
+    if (counters.next()) {
+      snapshot.counters = {counters.u64(0), counters.u64(1), counters.u64(2), counters.u64(3)};
+    }
+  }
+  snapshot.sweeps = read_sweeps(db);
+  snapshot.candidates = read_candidates_where(db, "WHERE sweep > ? ORDER BY sweep, number", 0);
+  {
+    Query trials(db.statement(with(kTrialColumns, "ORDER BY id")));
+    snapshot.trials = all<TrialRow>(trials, trial_of);
+  }
+  {
+    Query attempts(db.statement(with(kAttemptColumns,
+                                     "JOIN trial t ON t.id = a.trial WHERE a.state <> 'ended' OR "
+                                     "t.state IN ('queued', 'running') "
+                                     "ORDER BY a.trial, a.number")));
+    snapshot.attempts = all<AttemptRow>(attempts, attempt_of);
+  }
+  snapshot.workers = read_workers(db);
+  return snapshot;
+}
+
+std::vector<SweepRow> read_sweeps(Connection& db) {
+  Query query(db.statement(with(kSweepColumns, "ORDER BY s.id")));
+  return all<SweepRow>(query, sweep_of);
+}
+
+std::optional<SweepRow> read_sweep(Connection& db, SweepId id) {
+  Query query(db.statement(with(kSweepColumns, "WHERE s.id = ?")), id.value);
+  if (!query.next()) return std::nullopt;
+  return sweep_of(query);
+}
+
+std::optional<SweepRow> read_sweep(Connection& db, std::string_view name) {
+  Query query(db.statement(with(kSweepColumns, "WHERE s.name = ?")), name);
+  if (!query.next()) return std::nullopt;
+  return sweep_of(query);
+}
+
+std::vector<CandidateRow> read_candidates(Connection& db, SweepId sweep) {
+  return read_candidates_where(db, "WHERE sweep = ? ORDER BY number",
+                               static_cast<std::int64_t>(sweep.value));
+}
+
+TrialPage read_trials(Connection& db, const TrialQuery& query) {
+  // A filter that is not wanted is 0 or ''; the planner still uses (sweep, ...) when that is given.
+  const std::string_view where = query.sweep ? "WHERE sweep = ?1 AND (?2 = '' OR state = ?2)"
+                                             : "WHERE ?1 = 0 AND (?2 = '' OR state = ?2)";
+  const std::uint64_t sweep = query.sweep ? query.sweep->value : 0;
+  const std::string_view state = query.state ? trial_state_name(*query.state) : "";
+  TrialPage page;
+  {
+    Query count(db.statement(with("SELECT count(*) FROM trial", where)), sweep, state);
+    count.next();
+    page.total = count.u64(0);
+  }
+  const std::string_view rest =
+      with(where, std::string(order_clause(query)) + " LIMIT ?3 OFFSET ?4");
+  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  Query rows(db.statement(with(kTrialColumns, rest)), sweep, state, query.limit,
+             std::min(query.offset, signed_max));
+  page.trials = all<TrialRow>(rows, trial_of);
+  return page;
+}
+
+std::optional<TrialRow> read_trial(Connection& db, TrialId id) {
+  Query query(db.statement(with(kTrialColumns, "WHERE id = ?")), id.value);
+  if (!query.next()) return std::nullopt;
+  return trial_of(query);
+}
+
+std::vector<AttemptRow> read_attempts(Connection& db, TrialId trial) {
+  Query query(db.statement(with(kAttemptColumns, "WHERE a.trial = ? ORDER BY a.number")),
+              trial.value);
+  return all<AttemptRow>(query, attempt_of);
+}
+
+std::vector<WorkerRow> read_workers(Connection& db) {
+  Query query(
+      db.statement("SELECT id, name, instance, host, version, slots_json, draining, first_seen_ms, "
+                   "last_seen_ms FROM worker ORDER BY id"));
+  return all<WorkerRow>(query, [](Query& row) {
+    WorkerRow worker;
+    worker.id = WorkerId{row.u64(0)};
+    worker.name = row.text(1);
+    worker.instance = row.text(2);
+    worker.host = row.text(3);
+    worker.version = row.text(4);
+    worker.slots_json = row.text(5);
+    worker.draining = row.integer(6) != 0;
+    worker.first_seen_ms = row.integer(7);
+    worker.last_seen_ms = row.integer(8);
+    return worker;
+  });
+}
+
+std::vector<std::string> read_metric_names(Connection& db, TrialId trial) {
+  Query query(db.statement("SELECT DISTINCT name FROM series WHERE trial = ? ORDER BY name"),
+              trial.value);
+  return all<std::string>(query, [](Query& row) { return row.text(0); });
+}
+
+Series read_series(Connection& db, TrialId trial, std::string_view metric) {
+  struct Part {
+    std::int64_t series;
+    std::int64_t tail_from;
+  };
+  std::vector<AttemptPoints> attempts;
+  std::vector<Part> parts;
+  {
+    Query query(
+        db.statement("SELECT id, attempt, tail_from FROM series WHERE trial = ? AND name = ?"),
+        trial.value, metric);
+    while (query.next()) {
+      parts.push_back({query.integer(0), query.integer(2)});
+      attempts.push_back({query.u32(1), {}});
+    }
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::vector<Point>& points = attempts[i].points;
+    Query chunks(db.statement("SELECT data FROM metric_chunk WHERE series = ? ORDER BY id"),
+                 parts[i].series);
+    while (chunks.next()) {
+      Result<std::vector<Point>> decoded = decode_chunk(chunks.text(0));
+      if (!decoded) throw_corrupt(decoded.error().message());
+      points.insert(points.end(), decoded->begin(), decoded->end());
+    }
+    Query tail(db.statement("SELECT step, tokens, wall_ms, value FROM metric_tail "
+                            "WHERE id >= ? AND series = ? ORDER BY id"),
+               parts[i].tail_from, parts[i].series);
+    while (tail.next()) {
+      points.push_back({tail.integer(0), tail.integer(1), tail.integer(2), tail.real(3)});
+    }
+  }
+  return join_attempts(std::string(metric), std::move(attempts));
+}
+
+std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial) {
+  Query query(
+      db.statement("SELECT trial, attempt, step, path, sha256, bytes, wall_ms FROM checkpoint "
+                   "WHERE trial = ? ORDER BY attempt, step"),
+      trial.value);
+  return all<CheckpointRow>(query, [](Query& row) {
+    return CheckpointRow{{TrialId{row.u64(0)}, row.u32(1)},
+                         row.integer(2),
+                         row.text(3),
+                         row.text(4),
+                         row.integer(5),
+                         row.integer(6)};
+  });
+}
+
+std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {
+  Query query(
+      db.statement(
+          "SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, "
+          "standard_error, tokens, subsamples FROM profile WHERE trial = ?1 AND (attempt, step) = "
+          "(SELECT attempt, step FROM profile WHERE trial = ?1 "
+          "ORDER BY attempt DESC, step DESC LIMIT 1) "
+          "ORDER BY layer, sub_block, geometry, statistic"),
+      trial.value);
+  return all<ProfileRow>(query, [](Query& row) {
+    return ProfileRow{{TrialId{row.u64(0)}, row.u32(1)},
+                      row.integer(2),
+                      row.i32(3),
+                      row.i32(4),
+                      row.text(5),
+                      row.text(6),
+                      row.real(7),
+                      row.real(8),
+                      row.i32(9),
+                      row.i32(10)};
+  });
+}
+
+std::vector<EventRow> read_events(Connection& db, std::uint64_t after, std::size_t limit,
+                                  std::optional<SweepId> sweep, std::optional<TrialId> trial) {
+  constexpr std::string_view kColumns =
+      "SELECT id, wall_ms, kind, sweep, trial, attempt, worker, message FROM event";
+  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::uint64_t after_id = std::min(after, signed_max);
+  const std::uint64_t rows_max = std::min<std::uint64_t>(limit, signed_max);
+  const std::uint64_t sweep_id = sweep ? sweep->value : 0;
+  const std::uint64_t trial_id = trial ? trial->value : 0;
+  // `<> 0` lets SQLite use the partial indexes.
+  std::string_view where = "WHERE id > ?1 AND ?3 = 0 AND ?4 = 0 ORDER BY id LIMIT ?2";
+  if (trial) {
+    where = sweep
+                ? "WHERE id > ?1 AND +sweep = ?3 AND trial = ?4 AND trial <> 0 ORDER BY id LIMIT ?2"
+                : "WHERE id > ?1 AND ?3 = 0 AND trial = ?4 AND trial <> 0 ORDER BY id LIMIT ?2";
+  } else if (sweep) {
+    where = "WHERE id > ?1 AND sweep = ?3 AND sweep <> 0 AND ?4 = 0 ORDER BY id LIMIT ?2";
+  }
+  Query query(db.statement(with(kColumns, where)), after_id, rows_max, sweep_id, trial_id);
+  return all<EventRow>(query, [](Query& row) {
+    EventRow event;
+    event.id = row.u64(0);
+    event.wall_ms = row.integer(1);
+    event.kind = row.text(2);
+    event.sweep = SweepId{row.u64(3)};
+    event.trial = TrialId{row.u64(4)};
+    event.attempt = row.u32(5);
+    event.worker = WorkerId{row.u64(6)};
+    event.message = row.text(7);
+    return event;
+  });
+}
+
+std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
+                     std::size_t bytes_max) {
+  std::string bytes;
+  if (offset > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return bytes;
+  // From the chunk that holds `offset`, or begins at it.
+  Query query(
+      db.statement("SELECT offset, bytes FROM log_chunk WHERE trial = ?1 AND attempt = ?2 AND "
+                   "offset >= coalesce((SELECT max(offset) FROM log_chunk WHERE trial = ?1 AND "
+                   "attempt = ?2 AND offset <= ?3), 0) ORDER BY offset"),
+      attempt.trial.value, attempt.number, offset);
+  while (bytes.size() < bytes_max && query.next()) {
+    const std::uint64_t begin = query.u64(0);
+    const std::uint64_t next = offset + bytes.size();
+    if (begin > next) break;  // a gap
+    const std::string chunk = query.text(1);
+    const std::uint64_t skip = next - begin;
+    if (skip >= chunk.size()) continue;
+    bytes.append(chunk, static_cast<std::size_t>(skip), bytes_max - bytes.size());
+  }
+  return bytes;
+}
+
+}  // namespace tailor::storage

@@ -1,0 +1,47 @@
+// Rows to statements and back: the only file pair that knows both records.h and the columns.
+// Internal. Everything throws SQLite::Exception (also for stored values that make no sense).
+// Threads: the connection's.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "storage/records.h"
+#include "storage/sqlite_connection.h"
+#include "storage/store.h"
+
+namespace tailor::storage {
+
+// Insert or replace by key (events and logs: append). Metric points go through MetricTail.
+void write_row(Connection& db, const SweepRow& row);
+void write_row(Connection& db, const CandidateRow& row);
+void write_row(Connection& db, const TrialRow& row);
+void write_row(Connection& db, const AttemptRow& row);
+void write_row(Connection& db, const WorkerRow& row);
+void write_row(Connection& db, const CheckpointRow& row);
+void write_row(Connection& db, const ProfileRow& row);
+void write_row(Connection& db, const EventRow& row);
+void write_row(Connection& db, const LogRow& row);
+void write_row(Connection& db, const CountersRow& row);
+
+Snapshot read_snapshot(Connection& db);
+std::vector<SweepRow> read_sweeps(Connection& db);
+std::optional<SweepRow> read_sweep(Connection& db, SweepId id);
+std::optional<SweepRow> read_sweep(Connection& db, std::string_view name);
+std::vector<CandidateRow> read_candidates(Connection& db, SweepId sweep);
+/// REQUIRES: a valid order and limit.
+TrialPage read_trials(Connection& db, const TrialQuery& query);
+std::optional<TrialRow> read_trial(Connection& db, TrialId id);
+std::vector<AttemptRow> read_attempts(Connection& db, TrialId trial);
+std::vector<WorkerRow> read_workers(Connection& db);
+std::vector<std::string> read_metric_names(Connection& db, TrialId trial);
+Series read_series(Connection& db, TrialId trial, std::string_view metric);
+std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial);
+std::vector<ProfileRow> read_profile(Connection& db, TrialId trial);
+std::vector<EventRow> read_events(Connection& db, std::uint64_t after, std::size_t limit,
+                                  std::optional<SweepId> sweep, std::optional<TrialId> trial);
+std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
+                     std::size_t bytes_max);
+
+}  // namespace tailor::storage

@@ -1,0 +1,142 @@
+// Users' SQL: what it answers, and everything that it must not be able to do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "rows.h"
+#include "storage/sqlite_store.h"
+#include "temporary_folder.h"
+
+namespace tailor::storage {
+namespace {
+
+using namespace testing;  // NOLINT
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Cells = std::vector<std::optional<std::string>>;
+
+class SqliteQuery : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = open_sqlite(folder_.file("a.db"), {.allow_network_file_system = true});
+    ASSERT_TRUE(opened.has_value()) << status_of(opened).to_string();
+    store_ = *std::move(opened);
+    std::vector<Mutation> batch = make_base();
+    TrialRow trial = make_trial(1);
+    trial.state = TrialState::kCompleted;
+    trial.objective = 3.25;
+    batch.emplace_back(trial);
+    for (int step = 0; step < 700; ++step)
+      batch.emplace_back(make_point(1, 1, "loss", step, 0.5 * step));
+    batch.emplace_back(make_point(1, 1, "lr", 0, 0.001));
+    ASSERT_TRUE(store_->commit(batch).is_ok());
+    ASSERT_TRUE(store_->commit({}).is_ok());  // seals
+  }
+  Table rows(const std::string& sql, const QueryLimits& limits = {}) {
+    auto table = store_->query(sql, limits);
+    EXPECT_TRUE(table.has_value()) << sql << ": " << status_of(table).to_string();
+    return table ? *table : Table{};
+  }
+  Status status(const std::string& sql, const QueryLimits& limits = {}) {
+    return status_of(store_->query(sql, limits));
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(SqliteQuery, AnswersWithColumnsAndNulls) {
+  const Table table =
+      rows("SELECT 1 AS one, 'x' AS text, NULL AS missing, 0.1 AS real, x'00ff' AS blob");
+  EXPECT_THAT(table.columns, ElementsAre("one", "text", "missing", "real", "blob"));
+  EXPECT_THAT(table.rows, ElementsAre(Cells{"1", "x", std::nullopt, "0.1", "00ff"}));
+  EXPECT_FALSE(table.truncated);
+}
+
+TEST_F(SqliteQuery, TheTrialViewNamesThings) {
+  const Table table = rows(
+      "SELECT sweep, candidate, seed, state, objective, parameters_body, point FROM trial_view");
+  EXPECT_THAT(table.rows, ElementsAre(Cells{"sweep-1", "k=1", "1", "completed", "3.25", "1000000",
+                                            R"({"ffn.k":1})"}));
+}
+
+TEST_F(SqliteQuery, TheMetricViewsReadSealedAndNewPoints) {
+  EXPECT_THAT(rows("SELECT count(*), min(step), max(step), sum(value) FROM metric_view WHERE "
+                   "metric = 'loss'")
+                  .rows,
+              ElementsAre(Cells{"700", "0", "699", "122325"}));  // 0.5 * 699 * 700 / 2
+  EXPECT_THAT(rows("SELECT metric, step, value FROM metric_latest_view ORDER BY metric").rows,
+              ElementsAre(Cells{"loss", "699", "349.5"}, Cells{"lr", "0", "0.001"}));
+  EXPECT_NE(rows("SELECT count(*) FROM metric_chunk").rows[0][0], "0")
+      << "nothing was sealed: not tested";
+}
+
+TEST_F(SqliteQuery, TheRowLimitCutsAndSaysSo) {
+  const Table table = rows("SELECT step FROM metric_view", {.rows_max = 10});
+  EXPECT_EQ(table.rows.size(), 10u);
+  EXPECT_TRUE(table.truncated);
+  EXPECT_FALSE(rows("SELECT 1 UNION SELECT 2", {.rows_max = 2}).truncated);
+}
+
+TEST_F(SqliteQuery, EverythingButReadingIsDenied) {
+  const std::string before = *read_file(folder_.file("a.db"));
+  for (const char* sql : {"DELETE FROM trial",
+                          "INSERT INTO event VALUES (1,1,'k',0,0,0,0,'')",
+                          "UPDATE trial SET seed = 1",
+                          "DROP TABLE trial",
+                          "CREATE TABLE x (a)",
+                          "CREATE TEMP TABLE x (a)",
+                          "CREATE INDEX i ON trial (seed)",
+                          "ATTACH ':memory:' AS other",
+                          "DETACH main",
+                          "PRAGMA user_version",
+                          "PRAGMA journal_mode = DELETE",
+                          "PRAGMA query_only = 0",
+                          "BEGIN",
+                          "COMMIT",
+                          "SAVEPOINT s",
+                          "VACUUM",
+                          "VACUUM INTO '/tmp/out.db'",
+                          "REINDEX",
+                          "ANALYZE",
+                          "ALTER TABLE trial RENAME TO t",
+                          "SELECT load_extension('x')",
+                          "SELECT * FROM pragma_table_info('trial')",
+                          "DROP VIEW metric_view",
+                          "CREATE TRIGGER t AFTER INSERT ON event BEGIN SELECT 1; END"}) {
+    const Status denied = status(sql);
+    EXPECT_EQ(denied.code(), Code::kPermissionDenied) << sql << ": " << denied.to_string();
+  }
+  EXPECT_EQ(*read_file(folder_.file("a.db")), before);
+  EXPECT_TRUE(store_->trial(TrialId{1}).has_value());
+}
+
+TEST_F(SqliteQuery, WrongSqlIsTheUsersAndSaysWhere) {
+  EXPECT_EQ(status("SELEC 1").code(), Code::kInvalidArgument);
+  EXPECT_THAT(status("SELECT nme FROM trial").message(), HasSubstr("nme"));
+  EXPECT_EQ(status("").code(), Code::kInvalidArgument);
+  EXPECT_EQ(status("  -- nothing").code(), Code::kInvalidArgument);
+  EXPECT_EQ(status("SELECT abs(-9223372036854775808)").code(), Code::kInvalidArgument);
+}
+
+TEST_F(SqliteQuery, OneStatementAtATime) {
+  EXPECT_EQ(status("SELECT 1; SELECT 2").code(), Code::kInvalidArgument);
+  EXPECT_EQ(status("SELECT 1; DELETE FROM trial").code(), Code::kInvalidArgument);
+  EXPECT_EQ(status("SELECT 1; nonsense").code(), Code::kInvalidArgument);
+  EXPECT_TRUE(status("SELECT 1;  -- the end").is_ok());
+}
+
+TEST_F(SqliteQuery, AnEndlessQueryIsStopped) {
+  const Status late =
+      status("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+             {.time_ms_max = 50});
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
+  EXPECT_TRUE(store_->trial(TrialId{1}).has_value());
+}
+
+TEST_F(SqliteQuery, AHugeValueIsRefused) {
+  EXPECT_EQ(status("SELECT zeroblob(1000000000)").code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tailor::storage

@@ -1,0 +1,470 @@
+// The suite that every Store passes. A new store: one INSTANTIATE_TEST_SUITE_P in its test file.
+//
+// `reopen` closes the store and opens it again where there is something to reopen (durable stores);
+// tests call it between writing and reading, so they also show that nothing lives in memory only.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rows.h"
+#include "storage/store.h"
+
+namespace tailor::storage::testing {
+
+/// Owns one store and what it stands on.
+class StoreHolder {
+ public:
+  virtual ~StoreHolder() = default;
+  virtual Store& store() = 0;
+  virtual void reopen() {}
+};
+
+struct StoreKind {
+  std::string name;
+  std::function<std::unique_ptr<StoreHolder>()> make;
+};
+
+class StoreConformance : public ::testing::TestWithParam<StoreKind> {
+ protected:
+  void SetUp() override { holder_ = GetParam().make(); }
+  Store& store() { return holder_->store(); }
+  void reopen() { holder_->reopen(); }
+  void commit(const std::vector<Mutation>& batch) {
+    const Status status = store().commit(batch);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+  }
+  Code code_of(const std::vector<Mutation>& batch) { return store().commit(batch).code(); }
+  std::vector<std::uint64_t> trial_ids(const TrialQuery& query) {
+    std::vector<std::uint64_t> ids;
+    const auto page = store().trials(query);
+    EXPECT_TRUE(page.has_value()) << status_of(page).to_string();
+    if (page) {
+      for (const TrialRow& row : page->trials) ids.push_back(row.id.value);
+    }
+    return ids;
+  }
+
+ private:
+  std::unique_ptr<StoreHolder> holder_;
+};
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST_P(StoreConformance, ANewStoreIsEmptyAndCountsFromOne) {
+  const auto snapshot = store().load();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->counters, CountersRow{});
+  EXPECT_THAT(snapshot->sweeps, IsEmpty());
+  EXPECT_THAT(snapshot->trials, IsEmpty());
+  EXPECT_THAT(*store().sweeps(), IsEmpty());
+  EXPECT_THAT(*store().workers(), IsEmpty());
+  EXPECT_THAT(*store().events(0, 10), IsEmpty());
+}
+
+TEST_P(StoreConformance, RowsComeBackAsTheyWere) {
+  const SweepRow sweep = make_sweep(1);
+  const CandidateRow candidate = make_candidate(1, 0);
+  const WorkerRow worker = make_worker(1);
+  TrialRow trial = make_trial(1, 1, 0, 0xFFFF'FFFF'FFFF'FFFFull);
+  trial.state = TrialState::kRunning;
+  trial.objective = 3.25;
+  trial.final_values = {{"validation_loss", 3.25}, {"\"odd\" name", 0.1}, {"tiny", 5e-324}};
+  const AttemptRow attempt = make_attempt(1, 1);
+  const CountersRow counters{2, 3, 4, 5};
+  commit({sweep, candidate, worker, trial, attempt, counters});
+  reopen();
+  EXPECT_EQ(*store().sweep(SweepId{1}), sweep);
+  EXPECT_EQ(*store().sweep_by_name("sweep-1"), sweep);
+  EXPECT_THAT(*store().sweeps(), ElementsAre(sweep));
+  EXPECT_THAT(*store().candidates(SweepId{1}), ElementsAre(candidate));
+  EXPECT_EQ(*store().trial(TrialId{1}), trial);
+  EXPECT_THAT(*store().attempts(TrialId{1}), ElementsAre(attempt));
+  EXPECT_THAT(*store().workers(), ElementsAre(worker));
+  const auto snapshot = store().load();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->counters, counters);
+  EXPECT_THAT(snapshot->sweeps, ElementsAre(sweep));
+  EXPECT_THAT(snapshot->candidates, ElementsAre(candidate));
+  EXPECT_THAT(snapshot->trials, ElementsAre(trial));
+  EXPECT_THAT(snapshot->attempts, ElementsAre(attempt));
+  EXPECT_THAT(snapshot->workers, ElementsAre(worker));
+}
+
+TEST_P(StoreConformance, ARowWithAKnownKeyReplacesTheOldOneWhole) {
+  commit(make_base());
+  SweepRow sweep = make_sweep(1, "renamed");
+  sweep.state = SweepState::kPaused;
+  sweep.toml = "other";
+  sweep.search_state.clear();
+  sweep.ended_ms = 77;
+  TrialRow trial = make_trial(1);
+  trial.state = TrialState::kFailed;
+  trial.end_class = "oom";
+  AttemptRow attempt = make_attempt(1, 1);
+  attempt.state = AttemptState::kEnded;
+  attempt.slots.clear();
+  WorkerRow worker = make_worker(1, "renamed");
+  worker.draining = true;
+  CandidateRow candidate = make_candidate(1, 0);
+  candidate.name = "renamed";
+  commit({sweep, trial, attempt, worker, candidate});
+  reopen();
+  EXPECT_EQ(*store().sweep(SweepId{1}), sweep);
+  EXPECT_EQ(store().sweep_by_name("sweep-1").error().code(), Code::kNotFound);
+  EXPECT_EQ(*store().trial(TrialId{1}), trial);
+  EXPECT_THAT(*store().attempts(TrialId{1}), ElementsAre(attempt));
+  EXPECT_THAT(*store().workers(), ElementsAre(worker));
+  EXPECT_THAT(*store().candidates(SweepId{1}), ElementsAre(candidate));
+}
+
+TEST_P(StoreConformance, TheLastOfSeveralRowsWithOneKeyInABatchStays) {
+  std::vector<Mutation> batch = make_base();
+  TrialRow trial = make_trial(1);
+  trial.message = "later";
+  batch.emplace_back(trial);
+  commit(batch);
+  EXPECT_EQ(store().trial(TrialId{1})->message, "later");
+}
+
+TEST_P(StoreConformance, MissingRowsAreNotFoundAndMissingListsEmpty) {
+  EXPECT_EQ(store().sweep(SweepId{9}).error().code(), Code::kNotFound);
+  EXPECT_EQ(store().sweep_by_name("nobody").error().code(), Code::kNotFound);
+  EXPECT_EQ(store().trial(TrialId{9}).error().code(), Code::kNotFound);
+  EXPECT_THAT(*store().candidates(SweepId{9}), IsEmpty());
+  EXPECT_THAT(*store().attempts(TrialId{9}), IsEmpty());
+  EXPECT_THAT(*store().metric_names(TrialId{9}), IsEmpty());
+  EXPECT_THAT(store().series(TrialId{9}, "loss")->steps, IsEmpty());
+  EXPECT_THAT(*store().checkpoints(TrialId{9}), IsEmpty());
+  EXPECT_THAT(*store().profile(TrialId{9}), IsEmpty());
+  EXPECT_EQ(*store().log({TrialId{9}, 1}, 0, 10), "");
+}
+
+TEST_P(StoreConformance, NaNAndMissingObjectivesAreNotTheSame) {
+  commit({make_sweep(1), make_candidate(1, 0)});
+  TrialRow missing = make_trial(1);
+  TrialRow nan = make_trial(2);
+  nan.objective = std::nan("");
+  TrialRow infinite = make_trial(3);
+  infinite.objective = std::numeric_limits<double>::infinity();
+  infinite.final_values = {
+      {"a", std::nan("")}, {"b", -std::numeric_limits<double>::infinity()}, {"c", 1.0}};
+  commit({missing, nan, infinite});
+  reopen();
+  EXPECT_FALSE(store().trial(TrialId{1})->objective.has_value());
+  ASSERT_TRUE(store().trial(TrialId{2})->objective.has_value());
+  EXPECT_TRUE(std::isnan(*store().trial(TrialId{2})->objective));
+  const TrialRow back = *store().trial(TrialId{3});
+  EXPECT_EQ(back.objective, std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(back.final_values.at("a")));
+  EXPECT_EQ(back.final_values.at("b"), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(back.final_values.at("c"), 1.0);
+}
+
+TEST_P(StoreConformance, AFailedBatchLeavesNothingBehind) {
+  commit(make_base());
+  SweepRow changed = make_sweep(1);
+  changed.toml = "changed";
+  // The last row needs an attempt that is not there.
+  EXPECT_EQ(code_of({changed, make_sweep(2), make_point(1, 1, "loss", 1, 1.0),
+                     EventRow{0, 1, "kind", {}, {}, 0, {}, "m"}, CountersRow{9, 9, 9, 9},
+                     CheckpointRow{{TrialId{1}, 5}, 1, "p", "s", 1, 1}}),
+            Code::kFailedPrecondition);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(store().sweep(SweepId{1})->toml, make_sweep(1).toml);
+    EXPECT_FALSE(store().sweep(SweepId{2}).has_value());
+    EXPECT_THAT(store().series(TrialId{1}, "loss")->steps, IsEmpty());
+    EXPECT_THAT(*store().metric_names(TrialId{1}), IsEmpty());
+    EXPECT_THAT(*store().events(0, 10), IsEmpty());
+    EXPECT_EQ(store().load()->counters, CountersRow{});
+    reopen();
+  }
+  commit({make_point(1, 1, "loss", 2, 2.0)});
+  EXPECT_THAT(store().series(TrialId{1}, "loss")->steps, ElementsAre(2));
+}
+
+TEST_P(StoreConformance, RowsNeedWhatTheyBelongTo) {
+  EXPECT_EQ(code_of({make_candidate(1, 0)}), Code::kFailedPrecondition);
+  commit({make_sweep(1)});
+  EXPECT_EQ(code_of({make_trial(1)}), Code::kFailedPrecondition);
+  commit({make_candidate(1, 0), make_trial(1)});
+  EXPECT_EQ(code_of({make_attempt(1, 1)}), Code::kFailedPrecondition);  // no worker
+  commit({make_worker(1)});
+  EXPECT_EQ(code_of({make_attempt(2, 1)}), Code::kFailedPrecondition);  // no trial
+  EXPECT_EQ(code_of({make_point(1, 1, "loss", 1, 1)}), Code::kFailedPrecondition);
+  EXPECT_EQ(code_of({ProfileRow{{TrialId{1}, 1}, 1, 0, -1, "raw", "shift", 1, 1, 1, 1}}),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(code_of({LogRow{{TrialId{1}, 1}, 0, "x"}}), Code::kFailedPrecondition);
+  commit({make_attempt(1, 1)});
+}
+
+TEST_P(StoreConformance, TheOrderInsideABatchDoesNotMatter) {
+  commit({make_point(1, 1, "loss", 1, 1), LogRow{{TrialId{1}, 1}, 0, "x"}, make_attempt(1, 1),
+          make_trial(1), make_worker(1), make_candidate(1, 0), make_sweep(1)});
+  EXPECT_THAT(store().series(TrialId{1}, "loss")->steps, ElementsAre(1));
+}
+
+TEST_P(StoreConformance, UniqueNamesAreKept) {
+  commit(make_base());
+  EXPECT_EQ(code_of({make_sweep(2, "sweep-1")}), Code::kAlreadyExists);
+  EXPECT_EQ(code_of({make_worker(2, "node1")}), Code::kAlreadyExists);
+  EXPECT_EQ(code_of({make_trial(2, 1, 0, 1)}), Code::kAlreadyExists);  // candidate and seed of t1
+  EXPECT_EQ(code_of({make_sweep(3, "twin"), make_sweep(4, "twin")}), Code::kAlreadyExists);
+  EXPECT_EQ(store().sweeps()->size(), 1u);
+}
+
+TEST_P(StoreConformance, RowsWithoutKeysAreRefused) {
+  EXPECT_EQ(code_of({make_sweep(5), make_sweep(0, "x")}), Code::kInvalidArgument);
+  EXPECT_THAT(*store().sweeps(), IsEmpty());
+}
+
+TEST_P(StoreConformance, TextIsKeptByteForByte) {
+  SweepRow sweep = make_sweep(1, "na\"me'; DROP TABLE sweep; --");
+  sweep.toml = std::string("zero\0inside \xF0\x9F\x93\x90 \xFF", 19);
+  sweep.base_dir = "";
+  commit({sweep});
+  reopen();
+  EXPECT_EQ(*store().sweep(SweepId{1}), sweep);
+  EXPECT_EQ(*store().sweep_by_name(sweep.name), sweep);
+}
+
+TEST_P(StoreConformance, LoadBringsEveryAttemptThatCanStillMatter) {
+  std::vector<Mutation> batch = make_base(3);
+  AttemptRow ended = make_attempt(1, 1);
+  ended.state = AttemptState::kEnded;
+  batch.emplace_back(ended);               // t1 runs: its ended attempt counts failures
+  batch.emplace_back(make_attempt(1, 2));  // and its live one
+  TrialRow done = make_trial(2);
+  done.state = TrialState::kCompleted;
+  ended.id.trial = TrialId{2};
+  batch.emplace_back(done);
+  batch.emplace_back(ended);  // t2 is over and so is its attempt
+  TrialRow cancelled = make_trial(3);
+  cancelled.state = TrialState::kCancelled;
+  batch.emplace_back(cancelled);  // t3 is over, its attempt still runs somewhere
+  commit(batch);
+  reopen();
+  const auto snapshot = store().load();
+  ASSERT_TRUE(snapshot.has_value());
+  std::vector<std::string> names;
+  for (const AttemptRow& attempt : snapshot->attempts) names.push_back(attempt.id.to_string());
+  EXPECT_THAT(names, ElementsAre("t1.1", "t1.2", "t3.1"));
+  EXPECT_EQ(snapshot->trials.size(), 3u);
+}
+
+TEST_P(StoreConformance, TrialsAreFilteredOrderedAndPaged) {
+  commit({make_sweep(1), make_sweep(2), make_candidate(1, 0), make_candidate(1, 1),
+          make_candidate(2, 0)});
+  TrialRow one = make_trial(1, 1, 1, 5);
+  one.objective = 2.0;
+  one.state = TrialState::kCompleted;
+  TrialRow two = make_trial(2, 1, 0, 0x8000'0000'0000'0000ull);
+  two.objective = std::nan("");
+  two.state = TrialState::kFailed;
+  TrialRow three = make_trial(3, 1, 0, 6);
+  three.objective = 1.0;
+  three.state = TrialState::kCompleted;
+  const TrialRow four = make_trial(4, 1, 1, 4);
+  const TrialRow five = make_trial(5, 2, 0, 1);
+  commit({one, two, three, four, five});
+  reopen();
+  TrialQuery query;
+  EXPECT_THAT(trial_ids(query), ElementsAre(1, 2, 3, 4, 5));
+  query.descending = true;
+  EXPECT_THAT(trial_ids(query), ElementsAre(5, 4, 3, 2, 1));
+  query.sweep = SweepId{1};
+  query.order = "objective";
+  EXPECT_THAT(trial_ids(query), ElementsAre(1, 3, 2, 4));
+  query.descending = false;
+  EXPECT_THAT(trial_ids(query), ElementsAre(3, 1, 2, 4));
+  query.order = "state";
+  EXPECT_THAT(trial_ids(query), ElementsAre(4, 1, 3, 2));
+  query.descending = true;
+  EXPECT_THAT(trial_ids(query), ElementsAre(2, 1, 3, 4));
+  query.order = "candidate";
+  EXPECT_THAT(trial_ids(query), ElementsAre(1, 4, 2, 3));
+  query.descending = false;
+  EXPECT_THAT(trial_ids(query), ElementsAre(3, 2, 4, 1));
+  query.state = TrialState::kCompleted;
+  EXPECT_THAT(trial_ids(query), ElementsAre(3, 1));
+  query.offset = 1;
+  query.limit = 1;
+  EXPECT_THAT(trial_ids(query), ElementsAre(1));
+  EXPECT_EQ(store().trials(query)->total, 2u);
+  query.offset = ~0ull;
+  EXPECT_THAT(trial_ids(query), IsEmpty());
+  EXPECT_EQ(store().trials(query)->total, 2u);
+  query.order = "colour";
+  EXPECT_EQ(store().trials(query).error().code(), Code::kInvalidArgument);
+  query.order = "id";
+  query.limit = 10'001;
+  EXPECT_EQ(store().trials(query).error().code(), Code::kInvalidArgument);
+}
+
+TEST_P(StoreConformance, SeriesOfSeveralAttemptsAreOneCurve) {
+  std::vector<Mutation> batch = make_base();
+  batch.emplace_back(make_attempt(1, 2));
+  for (int step = 10; step <= 50; step += 10)
+    batch.emplace_back(make_point(1, 1, "loss", step, step));
+  batch.emplace_back(make_point(1, 1, "lr", 10, 0.5));
+  commit(batch);
+  commit({make_point(1, 2, "loss", 40, 400), make_point(1, 2, "loss", 50, std::nan(""))});
+  reopen();
+  EXPECT_THAT(*store().metric_names(TrialId{1}), ElementsAre("loss", "lr"));
+  const auto series = store().series(TrialId{1}, "loss");
+  ASSERT_TRUE(series.has_value());
+  EXPECT_EQ(series->name, "loss");
+  EXPECT_THAT(series->steps, ElementsAre(10, 20, 30, 40, 50));
+  EXPECT_THAT(series->tokens, ElementsAre(10 * 1024, 20 * 1024, 30 * 1024, 40 * 1024, 50 * 1024));
+  EXPECT_EQ(series->values[2], 30);
+  EXPECT_EQ(series->values[3], 400);
+  EXPECT_TRUE(std::isnan(series->values[4]));
+  EXPECT_EQ(series->wall_ms[0], 1'700'000'000'000 + 1000);
+  EXPECT_THAT(store().series(TrialId{1}, "nothing")->steps, IsEmpty());
+}
+
+TEST_P(StoreConformance, LongSeriesKeepEveryPointOverManyCommits) {
+  constexpr int kTrials = 3;
+  constexpr int kPoints = 1500;
+  commit(make_base(kTrials));
+  for (int begin = 0; begin < kPoints; begin += 50) {
+    std::vector<Mutation> batch;
+    for (int step = begin; step < begin + 50; ++step) {
+      for (int trial = 1; trial <= kTrials; ++trial) {
+        batch.emplace_back(make_point(static_cast<std::uint64_t>(trial), 1, "loss", step,
+                                      trial + 1.0 / (step + 1)));
+      }
+    }
+    commit(batch);
+    if (begin == 700) reopen();
+  }
+  AttemptRow ended = make_attempt(1, 1);
+  ended.state = AttemptState::kEnded;
+  commit({ended});
+  for (int i = 0; i < 5; ++i) commit({EventRow{0, 1, "tick", {}, {}, 0, {}, ""}});
+  for (int round = 0; round < 2; ++round) {
+    for (int trial = 1; trial <= kTrials; ++trial) {
+      const auto series = store().series(TrialId{static_cast<std::uint64_t>(trial)}, "loss");
+      ASSERT_TRUE(series.has_value()) << status_of(series).to_string();
+      ASSERT_EQ(series->steps.size(), static_cast<std::size_t>(kPoints));
+      for (int step = 0; step < kPoints; ++step) {
+        ASSERT_EQ(series->steps[static_cast<std::size_t>(step)], step);
+        ASSERT_EQ(series->values[static_cast<std::size_t>(step)], trial + 1.0 / (step + 1));
+      }
+    }
+    reopen();
+  }
+  const auto thinned = store().series(TrialId{1}, "loss", 100);
+  EXPECT_LE(thinned->steps.size(), 100u);
+  EXPECT_EQ(thinned->steps.front(), 0);
+  EXPECT_EQ(thinned->steps.back(), kPoints - 1);
+}
+
+TEST_P(StoreConformance, CheckpointsAreListedByAttemptAndStep) {
+  std::vector<Mutation> batch = make_base();
+  batch.emplace_back(make_attempt(1, 2));
+  const CheckpointRow first{{TrialId{1}, 1}, 100, "/c/100", "aa", 5, 6};
+  const CheckpointRow second{{TrialId{1}, 1}, 200, "/c/200", "bb", 7, 8};
+  CheckpointRow other{{TrialId{1}, 2}, 150, "/d/150", "cc", 9, 10};
+  batch.emplace_back(other);
+  batch.emplace_back(second);
+  batch.emplace_back(first);
+  commit(batch);
+  other.sha256 = "dd";
+  commit({other});
+  reopen();
+  EXPECT_THAT(*store().checkpoints(TrialId{1}), ElementsAre(first, second, other));
+}
+
+TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
+  std::vector<Mutation> batch = make_base();
+  batch.emplace_back(make_attempt(1, 2));
+  batch.emplace_back(make_attempt(1, 3));
+  const ProfileRow old{{TrialId{1}, 1}, 900, 0, -1, "raw", "shift", 1.0, 0.1, 256, 8};
+  const ProfileRow early{{TrialId{1}, 2}, 400, 0, -1, "raw", "shift", 2.0, 0.1, 256, 8};
+  const ProfileRow layer0{{TrialId{1}, 2}, 500, 0, -1, "spherical", "shift", 3.0, 0.1, 256, 8};
+  const ProfileRow layer1{{TrialId{1}, 2}, 500, 1, -1, "raw", "shift", 4.0, 0.2, 256, 8};
+  const ProfileRow layer1_sub{{TrialId{1}, 2}, 500, 1, 0, "raw", "shift", 5.0, 0.2, 256, 8};
+  for (const ProfileRow& row : {layer1_sub, layer1, layer0, early, old}) batch.emplace_back(row);
+  commit(batch);
+  reopen();
+  EXPECT_THAT(*store().profile(TrialId{1}), ElementsAre(layer0, layer1, layer1_sub));
+}
+
+TEST_P(StoreConformance, EventsAscendAndAreFiltered) {
+  std::vector<Mutation> batch = make_base(2);
+  const auto event = [](std::string kind, std::uint64_t sweep, std::uint64_t trial) {
+    return EventRow{999, 5,           std::move(kind), SweepId{sweep}, TrialId{trial},
+                    1,   WorkerId{1}, "text"};
+  };
+  batch.emplace_back(event("a", 1, 0));
+  batch.emplace_back(event("b", 1, 1));
+  commit(batch);
+  commit({event("c", 1, 2), event("d", 0, 0), event("e", 2, 1)});
+  reopen();
+  const auto kinds = [&](std::uint64_t after, std::size_t limit, std::optional<SweepId> sweep = {},
+                         std::optional<TrialId> trial = {}) {
+    std::string all;
+    std::uint64_t last = after;
+    const auto events = store().events(after, limit, sweep, trial);
+    for (const EventRow& row : events.value_or(std::vector<EventRow>{})) {
+      EXPECT_GT(row.id, last);
+      last = row.id;
+      all += row.kind;
+    }
+    return all;
+  };
+  EXPECT_EQ(kinds(0, 100), "abcde");
+  EXPECT_EQ(kinds(0, 2), "ab");
+  const std::uint64_t second = store().events(0, 2)->back().id;
+  EXPECT_EQ(kinds(second, 100), "cde");
+  EXPECT_EQ(kinds(0, 100, SweepId{1}), "abc");
+  EXPECT_EQ(kinds(0, 100, {}, TrialId{1}), "be");
+  EXPECT_EQ(kinds(0, 100, SweepId{1}, TrialId{1}), "b");
+  EXPECT_EQ(kinds(second, 100, SweepId{1}), "c");
+  EXPECT_EQ(kinds(~0ull, 100), "");
+  EXPECT_EQ(store().events(0, 1)->front().message, "text");
+}
+
+TEST_P(StoreConformance, LogsAreReadAcrossPiecesAndRepeatsAreIgnored) {
+  commit(make_base(2));
+  const AttemptId id{TrialId{1}, 1};
+  commit({LogRow{id, 0, "hello "}, LogRow{{TrialId{2}, 1}, 0, "other"}});
+  commit({LogRow{id, 6, "big\n"}, LogRow{id, 0, "HELLO "}});
+  commit({LogRow{id, 10, "world"}, LogRow{id, 20, "after a gap"}});
+  reopen();
+  EXPECT_EQ(*store().log(id, 0, 1000), "hello big\nworld");
+  EXPECT_EQ(*store().log(id, 4, 5), "o big");
+  EXPECT_EQ(*store().log(id, 6, 1000), "big\nworld");
+  EXPECT_EQ(*store().log(id, 15, 1000), "");
+  EXPECT_EQ(*store().log(id, 21, 1000), "fter a gap");
+  EXPECT_EQ(*store().log(id, 500, 1000), "");
+  EXPECT_EQ(*store().log(id, ~0ull, 1000), "");
+  EXPECT_EQ(*store().log(id, 0, 0), "");
+  EXPECT_EQ(*store().log({TrialId{2}, 1}, 0, 1000), "other");
+}
+
+TEST_P(StoreConformance, LogBytesMayBeAnything) {
+  commit(make_base());
+  const AttemptId id{TrialId{1}, 1};
+  std::string bytes;
+  for (int i = 0; i < 70'000; ++i) bytes += static_cast<char>(i);
+  commit({LogRow{id, 0, bytes}, LogRow{id, bytes.size(), std::string("\0", 1)}});
+  reopen();
+  EXPECT_EQ(*store().log(id, 0, 1 << 20), bytes + std::string("\0", 1));
+}
+
+TEST_P(StoreConformance, AnEmptyBatchIsACommitOfNothing) {
+  commit({});
+  EXPECT_THAT(*store().sweeps(), IsEmpty());
+}
+
+}  // namespace tailor::storage::testing
