@@ -1,0 +1,47 @@
+#include "client/output.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tailor/v1/coordinator.pb.h"
+#include "tailor/v1/sweep.pb.h"
+
+namespace tailor::client {
+namespace {
+
+TEST(Output, MessagesBecomeJsonWithNumbersAndShortEnumNames) {
+  v1::Trial trial;
+  trial.set_id(9007199254740993ull);  // above 2^53: must not pass through a double
+  trial.set_state(v1::TRIAL_STATE_RUNNING);
+  (*trial.mutable_values())["b"] = 2.5;
+  (*trial.mutable_values())["a"] = std::nan("");
+  const Json json = to_json(trial);
+  EXPECT_EQ(json["id"].dump(), "9007199254740993");
+  EXPECT_EQ(json["state"], "running");
+  EXPECT_TRUE(json["objective"].is_null());  // optional and unset
+  EXPECT_EQ(json["message"], "");
+  EXPECT_EQ(json["values"].dump(), "{\"a\":\"NaN\",\"b\":2.5}");
+  trial.set_objective(-HUGE_VAL);
+  EXPECT_EQ(to_json(trial)["objective"], "-Infinity");
+}
+
+TEST(Output, RepeatedAndNestedMessagesKeepTheirOrder) {
+  v1::ListTrialsResponse response;
+  response.add_trials()->set_id(2);
+  response.add_trials()->set_id(1);
+  response.set_total(2);
+  const Json json = to_json(response);
+  ASSERT_EQ(json["trials"].size(), 2u);
+  EXPECT_EQ(json["trials"][0]["id"], 2);
+  EXPECT_EQ(json["total"], 2);
+}
+
+TEST(Output, WidthCountsCodePointsAndNoEscapes) {
+  EXPECT_EQ(display_width("abc"), 3u);
+  EXPECT_EQ(display_width("gr\xC3\xBC\xC3\x9F"), 4u);
+  EXPECT_EQ(display_width("\033[31mred\033[0m"), 3u);
+}
+
+}  // namespace
+}  // namespace tailor::client
