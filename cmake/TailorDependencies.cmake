@@ -26,6 +26,10 @@ endif()
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
 find_path(EXPECTED_INCLUDE_DIR tl/expected.hpp REQUIRED)
 find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
+if(NOT TARGET CLI11::CLI11)
+  add_library(CLI11::CLI11 INTERFACE IMPORTED)
+  target_include_directories(CLI11::CLI11 SYSTEM INTERFACE ${CLI11_INCLUDE_DIR})
+endif()
 
 set(TAILOR_THIRD_PARTY "${PROJECT_SOURCE_DIR}/third_party" CACHE PATH "What deploy/setup.sh unpacked")
 

@@ -5,8 +5,14 @@ set(TORCH_ROOT "${TAILOR_THIRD_PARTY}/libtorch")
 if(NOT EXISTS "${TORCH_ROOT}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "LibTorch is not in ${TORCH_ROOT}: run deploy/setup.sh, or configure with -DTAILOR_TORCH=OFF")
 endif()
+# The wheel also carries headers of a newer fmt, which would hide the system's (the one that is linked):
+# a folder with only the system's fmt goes before them.
+get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+set(fmt_first "${CMAKE_BINARY_DIR}/system_fmt")
+file(MAKE_DIRECTORY "${fmt_first}")
+file(CREATE_LINK "${fmt_include}/fmt" "${fmt_first}/fmt" SYMBOLIC)
 add_library(tailor_torch INTERFACE)
-target_include_directories(tailor_torch SYSTEM INTERFACE
+target_include_directories(tailor_torch SYSTEM INTERFACE "${fmt_first}"
   "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
 target_compile_definitions(tailor_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_directories(tailor_torch INTERFACE "${TORCH_ROOT}/lib")
