@@ -1,0 +1,95 @@
+// The differentiable operations that Tailor adds to LibTorch, and how to reach them.
+//
+// Each is an operator of the dispatcher's library "tailor", with up to three implementations:
+//   reference.cc         plain ATen, any device and type; the definition the others are tested
+//   against ops.cc               CPU, float and bf16, over the loops of cpu_loops.h cuda/ CUDA, in
+//   libtailor_cuda.so, which registers itself when it is loaded
+// So a kernel is added by writing one more implementation of an operator named here; callers do not
+// change. autograd.cc makes the functions below differentiable.
+//
+// Legend: n = B*T rows, d = width, f = hidden width, v = vocabulary, H = heads, G = kv_heads, e =
+// head_dim.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+
+namespace tailor::kernels {
+
+/// y_nd = x_nd / sqrt(mean(x^2) + eps) * weight_d in type `dtype`. `weight` may be undefined
+/// (gainless). x may have a row stride; its rows are dense. Statistics are fp32 (fp64 for fp64
+/// input).
+at::Tensor rms_norm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps,
+                    at::ScalarType dtype);
+
+/// silu(gate) * up for rows that hold f gates, then f ups: (n, 2f) -> (n, f).
+at::Tensor swiglu(const at::Tensor& gate_up_n2f);
+
+/// Splits packed rows (n, (H + 2G) e) into q (B,H,T,e), k (B,G,T,e) and v (B,G,T,e), q and k turned
+/// by RoPE in the half-split form. `cos` and `sin` are (T, e/2), fp32 (fp64 for fp64 input).
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_n,
+                                                          const at::Tensor& cos,
+                                                          const at::Tensor& sin, std::int64_t batch,
+                                                          std::int64_t heads,
+                                                          std::int64_t kv_heads);
+
+/// scale * sum over rows of -log softmax(x_nd W_vd^T)[target], as a scalar of type double.
+/// Never holds more than `chunk_rows` rows of logits: the gradients of x and W are made chunk by
+/// chunk in the forward pass and kept (n d + v d values). Scores are fp32 whatever the type of the
+/// products. `chunk_rows` 0 = about half a million scores a chunk. Rows with a negative target are
+/// skipped: no loss, no gradient. REQUIRES: targets < v.
+at::Tensor linear_cross_entropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
+                                const at::Tensor& targets_n, double scale,
+                                std::int64_t chunk_rows = 0);
+
+/// Sum of squares of a dense tensor, a scalar of type double on its device.
+at::Tensor sum_squares(const at::Tensor& x);
+
+/// Plain ATen implementations (reference.cc): what every kernel must agree with.
+namespace reference {
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
+                                            const std::optional<at::Tensor>& weight, double eps,
+                                            at::ScalarType dtype);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                     const std::optional<at::Tensor>& weight,
+                                                     const at::Tensor& rstd);
+at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& gate_up);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
+                                                          const at::Tensor& cos,
+                                                          const at::Tensor& sin, std::int64_t batch,
+                                                          std::int64_t heads,
+                                                          std::int64_t kv_heads);
+at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const at::Tensor& cos, const at::Tensor& sin);
+at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
+                          bool with_grad);
+at::Tensor sum_squares(const at::Tensor& x);
+}  // namespace reference
+
+/// The raw operators through the dispatcher (no autograd); autograd.cc and tests use them.
+namespace op {
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
+                                            const std::optional<at::Tensor>& weight, double eps,
+                                            at::ScalarType dtype);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
+                                                     const std::optional<at::Tensor>& weight,
+                                                     const at::Tensor& rstd);
+at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& gate_up);
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
+                                                          const at::Tensor& cos,
+                                                          const at::Tensor& sin, std::int64_t batch,
+                                                          std::int64_t heads,
+                                                          std::int64_t kv_heads);
+at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const at::Tensor& cos, const at::Tensor& sin);
+/// Row losses in double; with_grad replaces the logits by (softmax - onehot) * scale.
+at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
+                          bool with_grad);
+at::Tensor sum_squares(const at::Tensor& x);
+}  // namespace op
+
+}  // namespace tailor::kernels

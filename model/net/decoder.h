@@ -1,0 +1,74 @@
+// Decoder: a decoder-only transformer built from an Architecture.
+//
+//   x = E[tokens];  per layer: x = attention(x), x = ffn(x);  h = n(x);  scores = h W_head^T
+//
+// W_head is E when tied. The residual stream is fp32; with bf16 precision the products are bf16.
+// Parameters are counted exactly by model/shape/count.h (tests/model/net compares).
+// Legend: B batch, T time, n = B*T rows, d = d_model, v = vocab_size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/ffn/ffn.h"
+#include "model/net/attention.h"
+#include "model/net/parameters.h"
+#include "model/shape/architecture.h"
+
+namespace tailor::net {
+
+/// Places in a forward pass that `Tap` sees.
+enum class Place {
+  kEmbedding,       ///< the stream that enters layer 0 (layer = -1)
+  kAfterAttention,  ///< the stream that enters the FFN sub-block of `layer`
+  kAfterFfn,        ///< the stream that leaves it
+  kFinal,           ///< after the final norm (layer = L)
+};
+/// Called with the rows of a forward pass as they are made; for clouds and for finding NaN.
+using Tap = std::function<void(Place place, std::int64_t layer, const at::Tensor& x_nd)>;
+
+class Decoder {
+ public:
+  /// Weights are zero until `initialise` or a load. REQUIRES: validate(architecture) is ok.
+  Decoder(const shape::Architecture& architecture, at::Device device, bool bf16);
+
+  const shape::Architecture& architecture() const { return architecture_; }
+  ParameterSet& parameters() { return parameters_; }
+  const ParameterSet& parameters() const { return parameters_; }
+  at::Device device() const { return device_; }
+
+  /// N(0, std), W_o and W_dn scaled by 1/sqrt(R), R = residual writes = L + sum of K
+  /// (science.md 1.2).
+  void initialise(std::uint64_t seed, double std);
+
+  /// h_nd, the rows after the final norm. tokens_bt: int64 on the device.
+  at::Tensor hidden(const at::Tensor& tokens_bt, const Tap* tap = nullptr);
+  /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
+  /// `backward()` of it adds to the gradients. A negative target is skipped.
+  at::Tensor loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale);
+  /// (B, T, v) scores: for tests and small evaluations.
+  at::Tensor logits(const at::Tensor& tokens_bt);
+
+ private:
+  struct Layer {
+    std::unique_ptr<Attention> attention;
+    std::unique_ptr<ffn::Ffn> ffn;
+  };
+
+  shape::Architecture architecture_;
+  at::Device device_;
+  ParameterSet parameters_;
+  const Parameter* embedding_;  // (v, d)
+  const Parameter* head_;       // (v, d); the embedding when tied
+  const Parameter* norm_;
+  std::vector<Layer> layers_;
+  RopeTable rope_;
+};
+
+}  // namespace tailor::net

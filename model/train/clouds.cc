@@ -1,0 +1,208 @@
+#include "model/train/clouds.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/rng.h"
+
+namespace tailor::train {
+namespace {
+
+constexpr std::size_t kTokensOfSequenceMax = 4;
+
+}  // namespace
+
+std::vector<TokenPosition> choose_positions(std::uint64_t full_blocks, std::int64_t sequence_length,
+                                            std::size_t count, std::uint64_t seed) {
+  std::vector<TokenPosition> positions;
+  if (full_blocks == 0 || sequence_length < 2 || count == 0) return positions;
+  const auto usable = static_cast<std::uint64_t>(sequence_length - 1);
+  const std::size_t of_sequence = std::min<std::size_t>(kTokensOfSequenceMax, usable);
+  const std::uint64_t wanted = (count + of_sequence - 1) / of_sequence;
+  const std::uint64_t blocks = std::min(full_blocks, wanted);
+  const data::Permutation order(full_blocks, stable_hash("cloud blocks", seed));
+  std::vector<std::uint64_t> chosen;
+  for (std::uint64_t i = 0; i < blocks; ++i) chosen.push_back(order(i));
+  std::sort(chosen.begin(), chosen.end());
+  for (const std::uint64_t block : chosen) {
+    const data::Permutation places(
+        usable, stable_hash("cloud offsets", seed ^ (block * 0x9E3779B97F4A7C15ull)));
+    std::vector<std::int64_t> offsets;
+    for (std::uint64_t i = 0; i < of_sequence; ++i)
+      offsets.push_back(1 + static_cast<std::int64_t>(places(i)));
+    std::sort(offsets.begin(), offsets.end());
+    for (const std::int64_t offset : offsets) {
+      if (positions.size() < count) positions.push_back({block, offset});
+    }
+  }
+  return positions;
+}
+
+Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
+                                           const data::EvaluationLoader& loader,
+                                           const std::vector<TokenPosition>& positions,
+                                           const std::vector<std::int32_t>& layers,
+                                           std::int64_t rows, const ShouldStop& should_stop) {
+  const c10::NoGradGuard no_grad;
+  const std::int32_t depth = decoder.architecture().layers();
+  const auto d = static_cast<std::size_t>(decoder.architecture().d_model);
+  std::vector<LayerRows> clouds;
+  std::vector<int> slot(static_cast<std::size_t>(depth), -1);  // layer -> index in clouds
+  const auto add = [&](std::int32_t layer) {
+    slot[static_cast<std::size_t>(layer)] = static_cast<int>(clouds.size());
+    LayerRows cloud;
+    cloud.layer = layer;
+    cloud.before.reserve(positions.size() * d);
+    cloud.after.reserve(positions.size() * d);
+    clouds.push_back(std::move(cloud));
+  };
+  for (const std::int32_t layer : layers) {
+    if (layer < 0 || layer >= depth) {
+      return error(Code::kInvalidArgument,
+                   fmt::format("geometry.layers names layer {}; the network has layers 0 to {}",
+                               layer, depth - 1));
+    }
+    if (slot[static_cast<std::size_t>(layer)] < 0) add(layer);
+  }
+  if (layers.empty()) {
+    for (std::int32_t layer = 0; layer < depth; ++layer) add(layer);
+  }
+
+  const std::int64_t time = loader.sequence_length();
+  for (std::size_t next = 0; next < positions.size();) {
+    if (should_stop && should_stop()) return error(Code::kCancelled, "stopped while taking clouds");
+    // The positions of the next `rows` distinct blocks.
+    std::vector<std::uint64_t> blocks;
+    std::vector<std::int64_t> wanted;
+    while (next < positions.size()) {
+      const TokenPosition& position = positions[next];
+      if (blocks.empty() || blocks.back() != position.block) {
+        if (static_cast<std::int64_t>(blocks.size()) == rows) break;
+        blocks.push_back(position.block);
+      }
+      wanted.push_back((static_cast<std::int64_t>(blocks.size()) - 1) * time + position.offset);
+      ++next;
+    }
+    const auto count = static_cast<std::int64_t>(blocks.size());
+    at::Tensor tokens = at::empty({count, time}, at::kLong);
+    std::vector<std::int64_t> targets(static_cast<std::size_t>(time));
+    auto* data = tokens.mutable_data_ptr<std::int64_t>();
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const std::span<std::int64_t> row(data + static_cast<std::int64_t>(b) * time,
+                                        static_cast<std::size_t>(time));
+      TAILOR_RETURN_IF_ERROR(status_of(loader.fill<std::int64_t>(blocks[b], row, targets)));
+    }
+    const at::Tensor index = at::tensor(wanted, at::kLong).to(decoder.device());
+    const net::Tap tap = [&](net::Place place, std::int64_t layer, const at::Tensor& x_nd) {
+      if (place != net::Place::kAfterAttention && place != net::Place::kAfterFfn) return;
+      const int at_slot = slot[static_cast<std::size_t>(layer)];
+      if (at_slot < 0) return;
+      const at::Tensor picked =
+          at::index_select(x_nd, 0, index).to(at::kCPU, at::kFloat).contiguous();
+      LayerRows& cloud = clouds[static_cast<std::size_t>(at_slot)];
+      std::vector<float>& side = place == net::Place::kAfterAttention ? cloud.before : cloud.after;
+      const float* values = picked.const_data_ptr<float>();
+      side.insert(side.end(), values, values + picked.numel());
+    };
+    decoder.hidden(tokens.to(decoder.device()), &tap);
+  }
+  return clouds;
+}
+
+Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::EvaluationLoader& loader,
+                                   const protocol::TrialSpec& spec, std::int64_t rows,
+                                   const ShouldStop& should_stop) {
+  geometry::WorkOptions options;
+  options.tokens = static_cast<std::size_t>(spec.geometry.tokens);
+  // The same size for every statistic: with tokens x subsamples positions the subsamples are
+  // disjoint.
+  options.linear_tokens = options.tokens;
+  options.subsamples = static_cast<std::size_t>(spec.geometry.subsamples);
+  options.rho = spec.geometry.rho;
+  options.seed = spec.seed;
+  options.threads = spec.threads;
+  TAILOR_RETURN_IF_ERROR(options.validate());
+
+  MeasuredWork work;
+  const std::uint64_t full_blocks =
+      loader.scored_tokens() / static_cast<std::uint64_t>(loader.sequence_length());
+  work.positions = choose_positions(full_blocks, loader.sequence_length(),
+                                    options.tokens * options.subsamples, spec.seed);
+  if (work.positions.empty()) {
+    return error(
+        Code::kFailedPrecondition,
+        "the validation data has no full sequence of two tokens or more to take clouds from");
+  }
+  TAILOR_ASSIGN_OR_RETURN(
+      const std::vector<LayerRows> clouds,
+      take_clouds(decoder, loader, work.positions, spec.geometry.layers, rows, should_stop));
+  std::vector<geometry::LayerClouds> views;
+  for (const LayerRows& cloud : clouds) {
+    geometry::LayerClouds view;
+    view.layer = static_cast<int>(cloud.layer);
+    view.before = cloud.before;
+    view.after = cloud.after;
+    view.dimension = static_cast<std::size_t>(decoder.architecture().d_model);
+    views.push_back(view);
+  }
+  TAILOR_ASSIGN_OR_RETURN(work.profile, geometry::measure_work(views, options));
+  return work;
+}
+
+protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int64_t step) {
+  protocol::ProfileReport report;
+  report.step = step;
+  report.tokens = static_cast<std::int32_t>(profile.tokens);
+  report.subsamples = static_cast<std::int32_t>(profile.subsamples);
+  report.rho = profile.rho;
+  report.seed = profile.seed;
+  report.dropped = static_cast<std::int32_t>(profile.dropped);
+  for (const geometry::WorkEntry& entry : profile.entries) {
+    report.entries.push_back({entry.layer, entry.sub_block,
+                              std::string(geometry::geometry_name(entry.geometry)), entry.statistic,
+                              entry.value, entry.standard_error});
+  }
+  return report;
+}
+
+std::string work_profile_json(const MeasuredWork& work, const protocol::TrialSpec& spec,
+                              std::int64_t step) {
+  using nlohmann::ordered_json;
+  const geometry::WorkProfile& profile = work.profile;
+  ordered_json entries = ordered_json::array();
+  for (const geometry::WorkEntry& entry : profile.entries) {
+    entries.push_back({{"layer", entry.layer},
+                       {"sub_block", entry.sub_block},
+                       {"geometry", geometry::geometry_name(entry.geometry)},
+                       {"statistic", entry.statistic},
+                       {"value", entry.value},
+                       {"standard_error", entry.standard_error}});
+  }
+  ordered_json positions = ordered_json::array();
+  for (const TokenPosition& position : work.positions)
+    positions.push_back({position.block, position.offset});
+  const ordered_json out = {{"format", "tailor-work-profile"},
+                            {"version", 1},
+                            {"step", step},
+                            {"sequence_length", spec.data.sequence_length},
+                            {"seed", profile.seed},
+                            {"tokens", profile.tokens},
+                            {"linear_tokens", profile.linear_tokens},
+                            {"subsamples", profile.subsamples},
+                            {"rho", profile.rho},
+                            {"dropped", profile.dropped},
+                            {"entries", entries},
+                            {"positions", positions},
+                            {"subsample_positions", profile.positions}};
+  return out.dump() + "\n";
+}
+
+}  // namespace tailor::train

@@ -1,0 +1,66 @@
+// Token clouds before and after each FFN sub-block, and the work profile measured on them.
+//
+// Positions (science.md 3.1): at most 4 tokens of a validation sequence, never position 0, the same
+// for every layer and side; which sequences and which positions follows from the seed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "geometry/work_profile.h"
+#include "model/data/loader.h"
+#include "model/net/decoder.h"
+#include "model/train/evaluate.h"
+#include "protocol/report.h"
+#include "protocol/trial_spec.h"
+
+namespace tailor::train {
+
+/// One token of the validation stream: block of the EvaluationLoader and place in it.
+struct TokenPosition {
+  std::uint64_t block = 0;
+  std::int64_t offset = 0;  ///< in [1, T)
+  friend bool operator==(const TokenPosition&, const TokenPosition&) = default;
+};
+
+/// Up to `count` positions in `full_blocks` blocks of length `sequence_length`, blocks in rising
+/// order.
+std::vector<TokenPosition> choose_positions(std::uint64_t full_blocks, std::int64_t sequence_length,
+                                            std::size_t count, std::uint64_t seed);
+
+/// The rows of the residual stream at chosen positions, one layer.
+struct LayerRows {
+  std::int64_t layer = 0;
+  std::vector<float> before;  ///< entering the FFN sub-block, (positions, d)
+  std::vector<float> after;   ///< leaving it
+};
+
+/// Runs the network over the blocks that `positions` name. `layers` empty = all. `rows`: sequences
+/// of one forward pass. Errors: those of the loader, kCancelled, kInvalidArgument for a layer that
+/// is not there.
+Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
+                                           const data::EvaluationLoader& loader,
+                                           const std::vector<TokenPosition>& positions,
+                                           const std::vector<std::int32_t>& layers,
+                                           std::int64_t rows, const ShouldStop& should_stop);
+
+/// Clouds and profile as `spec.geometry` asks. The positions are returned for the artifact.
+struct MeasuredWork {
+  geometry::WorkProfile profile;
+  std::vector<TokenPosition> positions;
+};
+/// Errors: as above and those of geometry::measure_work; kFailedPrecondition when the validation
+/// data has no full sequence.
+Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::EvaluationLoader& loader,
+                                   const protocol::TrialSpec& spec, std::int64_t rows,
+                                   const ShouldStop& should_stop);
+
+/// The profile as a report.
+protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int64_t step);
+
+/// The profile with all positions as JSON: DIR/artifacts/work_profile.json.
+std::string work_profile_json(const MeasuredWork& work, const protocol::TrialSpec& spec,
+                              std::int64_t step);
+
+}  // namespace tailor::train

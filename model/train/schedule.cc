@@ -1,0 +1,29 @@
+#include "model/train/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace tailor::train {
+
+std::int64_t warmup_steps(const protocol::LrScheduleSpec& schedule, std::int64_t steps_total) {
+  const std::int64_t wanted =
+      schedule.warmup_steps >= 0
+          ? schedule.warmup_steps
+          : static_cast<std::int64_t>(
+                std::ceil(schedule.warmup_fraction * static_cast<double>(steps_total)));
+  return std::min(wanted, steps_total);
+}
+
+double learning_rate(const protocol::LrScheduleSpec& schedule, double peak, std::int64_t step,
+                     std::int64_t steps_total) {
+  const std::int64_t warmup = warmup_steps(schedule, steps_total);
+  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  if (schedule.kind == protocol::LrScheduleKind::kConstant) return peak;
+  const double lowest = schedule.final_fraction * peak;
+  const double progress =
+      static_cast<double>(step - warmup + 1) / static_cast<double>(steps_total - warmup);
+  return lowest + (peak - lowest) / 2 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+}  // namespace tailor::train

@@ -1,0 +1,23 @@
+// The learning rate of each optimiser step. Torch-free.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/trial_spec.h"
+
+namespace tailor::train {
+
+/// Warm-up steps of a run of `steps_total`: `warmup_steps` if >= 0, else the fraction, rounded up.
+std::int64_t warmup_steps(const protocol::LrScheduleSpec& schedule, std::int64_t steps_total);
+
+/// Learning rate of step i = `step`, from 0, of S = `steps_total`, with w warm-up steps:
+///
+///   i < w:   peak (i + 1) / w
+///   cosine:  min + (peak - min)/2 (1 + cos(pi (i - w + 1)/(S - w))),  min = final_fraction * peak
+///
+/// so the first step is not zero and the last one is `min` exactly. REQUIRES: 0 <= step <
+/// steps_total.
+double learning_rate(const protocol::LrScheduleSpec& schedule, double peak, std::int64_t step,
+                     std::int64_t steps_total);
+
+}  // namespace tailor::train

@@ -1,0 +1,72 @@
+#include "model/train/step.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tailor::train {
+namespace {
+
+bool all_finite(const at::Tensor& x) { return !(x - x).ne(0).any().item<bool>(); }
+
+}  // namespace
+
+at::Tensor TrainStep::run(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double lr) {
+  const std::int64_t rows = tokens_bt.size(0);
+  const std::int64_t micro = micro_rows_ > 0 ? std::min(micro_rows_, rows) : rows;
+  const double scale = 1.0 / static_cast<double>(tokens_bt.numel());
+  net::ParameterSet& parameters = decoder_.parameters();
+  parameters.zero_gradient();
+  at::Tensor loss;
+  for (std::int64_t begin = 0; begin < rows; begin += micro) {
+    const std::int64_t count = std::min(micro, rows - begin);
+    const at::Tensor part =
+        decoder_.loss(tokens_bt.narrow(0, begin, count).to(decoder_.device()),
+                      targets_bt.narrow(0, begin, count).to(decoder_.device()), scale);
+    part.backward();
+    parameters.collect_gradient();
+    loss = loss.defined() ? loss + part.detach() : part.detach();
+  }
+  return optimizer_.step(lr, loss);
+}
+
+std::string find_nonfinite(net::Decoder& decoder, const at::Tensor& tokens_bt,
+                           const at::Tensor& targets_bt) {
+  net::ParameterSet& parameters = decoder.parameters();
+  if (const auto name = parameters.first_nonfinite(parameters.flat())) return "the weight " + *name;
+  std::string first;
+  const net::Tap tap = [&](net::Place place, std::int64_t layer, const at::Tensor& x_nd) {
+    if (!first.empty() || all_finite(x_nd)) return;
+    switch (place) {
+      case net::Place::kEmbedding:
+        first = "the embedded tokens";
+        break;
+      case net::Place::kAfterAttention:
+        first = fmt::format("the residual stream after attention of layer {}", layer);
+        break;
+      case net::Place::kAfterFfn:
+        first = fmt::format("the residual stream after the FFN of layer {}", layer);
+        break;
+      case net::Place::kFinal:
+        first = "the output of the final norm";
+        break;
+    }
+  };
+  decoder.hidden(tokens_bt.to(decoder.device()), &tap);
+  if (!first.empty()) return first;
+  parameters.zero_gradient();
+  const at::Tensor loss =
+      decoder.loss(tokens_bt.to(decoder.device()), targets_bt.to(decoder.device()),
+                   1.0 / static_cast<double>(tokens_bt.numel()));
+  if (!all_finite(loss)) return "the scores";
+  loss.backward();
+  parameters.collect_gradient();
+  if (const auto name = parameters.first_nonfinite(parameters.gradient())) {
+    return "the gradient of " + *name;
+  }
+  return "the gradient norm (it overflows)";
+}
+
+}  // namespace tailor::train

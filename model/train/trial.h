@@ -1,0 +1,61 @@
+// run_trial: one trial from its spec to its end, saying what happens through an observer.
+//
+// Order: check the spec; open the data; build the network; resume from the newest checkpoint that
+// verifies, or initialise; train, with metrics, evaluations and checkpoints on the way; then a last
+// checkpoint, the validation loss, the work profile and the exported weights.
+//
+// The same spec gives the same weights bit for bit on one machine, stopped and resumed or not.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "protocol/report.h"
+#include "protocol/trial_spec.h"
+
+namespace tailor::train {
+
+/// Any report but the last.
+using ProgressReport = std::variant<protocol::StartedReport, protocol::MetricReport,
+                                    protocol::CheckpointReport, protocol::ProfileReport>;
+
+/// How a trial talks to whoever runs it. Called from the training thread.
+class TrialObserver {
+ public:
+  virtual ~TrialObserver() = default;
+  /// Records a report. A failure (disk full) ends the trial as infrastructure.
+  virtual Status report(ProgressReport report) = 0;
+  /// Asked between steps and between batches of an evaluation: why the trial must stop, if it must.
+  virtual std::optional<std::string> stop_reason() = 0;
+};
+
+/// Where a trial keeps its files. Folders are made when missing.
+struct TrialPaths {
+  std::string checkpoints;
+  std::string artifacts;
+};
+
+/// What goes into the StartedReport beside what the trial knows.
+struct TrialHost {
+  std::int64_t pid = 0;
+  std::string host;
+  std::string device_name;  ///< "cpu", or the GPU's name
+  std::string version;
+};
+
+/// Ok, or kInvalidArgument naming the field of the spec, its value and what is allowed.
+Status validate_trial(const protocol::TrialSpec& spec);
+
+/// Runs to an end of any class; never throws on bad input. What LibTorch throws (out of memory, a
+/// lost device) is let through to the caller. `device` must be usable.
+protocol::EndReport run_trial(const protocol::TrialSpec& spec, at::Device device,
+                              const TrialHost& host, const TrialPaths& paths,
+                              TrialObserver& observer, const Clock& clock);
+
+}  // namespace tailor::train

@@ -1,0 +1,65 @@
+// The chunked linear + cross-entropy against the whole matrix of scores in double.
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "model/kernels/ops.h"
+#include "tests/model/support.h"
+
+namespace tailor::kernels {
+namespace {
+
+using test::relative_difference;
+
+TEST(LinearCrossEntropyTest, LossAndGradientsEqualTheNaiveOnesForEveryChunkSize) {
+  const std::int64_t n = 37;
+  const std::int64_t d = 24;
+  const std::int64_t v = 50;
+  const at::Tensor targets = at::randint(v, {n}, at::kLong);
+  targets.mutable_data_ptr<std::int64_t>()[5] = -100;
+  const at::Tensor x0 = at::randn({n, d});
+  const at::Tensor w0 = at::randn({v, d});
+
+  at::Tensor x = x0.to(at::kDouble).detach().set_requires_grad(true);
+  at::Tensor w = w0.to(at::kDouble).detach().set_requires_grad(true);
+  const at::Tensor naive = at::cross_entropy_loss(at::mm(x, w.t()), targets, {}, /*sum=*/2) * 0.125;
+  naive.backward();
+
+  for (const std::int64_t chunk : {0, 1, 8, 36, 37, 1000}) {
+    at::Tensor x32 = x0.clone().set_requires_grad(true);
+    at::Tensor w32 = w0.clone().set_requires_grad(true);
+    const at::Tensor loss = linear_cross_entropy(x32, w32, targets, 0.125, chunk);
+    loss.backward();
+    EXPECT_NEAR(loss.item<double>(), naive.item<double>(), 1e-5) << chunk;
+    EXPECT_LT(relative_difference(x32.grad(), x.grad()), 2e-6) << chunk;
+    EXPECT_LT(relative_difference(w32.grad(), w.grad()), 2e-6) << chunk;
+  }
+}
+
+TEST(LinearCrossEntropyTest, TheGradientScalesWithWhatComesAfterTheLoss) {
+  const at::Tensor targets = at::randint(9, {4}, at::kLong);
+  at::Tensor x = at::randn({4, 3}).set_requires_grad(true);
+  const at::Tensor w = at::randn({9, 3});
+  linear_cross_entropy(x, w, targets, 1.0).backward();
+  const at::Tensor once = x.grad().clone();
+  x.mutable_grad().zero_();
+  (linear_cross_entropy(x, w, targets, 1.0) * -3.0).backward();
+  EXPECT_LT(relative_difference(x.grad(), once * -3.0), 1e-6);
+}
+
+TEST(LinearCrossEntropyTest, WithoutGradientsTheLossIsTheSame) {
+  const at::Tensor targets = at::randint(9, {40}, at::kLong);
+  at::Tensor x = at::randn({40, 3}).set_requires_grad(true);
+  const at::Tensor w = at::randn({9, 3});
+  const double with = linear_cross_entropy(x, w, targets, 1.0, 7).item<double>();
+  const c10::NoGradGuard no_grad;
+  const at::Tensor without = linear_cross_entropy(x, w, targets, 1.0, 7);
+  EXPECT_FALSE(without.requires_grad());
+  EXPECT_DOUBLE_EQ(without.item<double>(), with);
+}
+
+}  // namespace
+}  // namespace tailor::kernels

@@ -1,0 +1,98 @@
+// Helpers of the tests that need LibTorch: reference files as tensors, folders that go away, small
+// shapes.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "geometry/npy.h"
+#include "model/pretrained/safetensors.h"
+#include "model/shape/architecture.h"
+
+namespace tailor::test {
+
+/// Tests run beside each other: one thread each, or OpenMP's threads wait for one another.
+inline const bool kOneThread = [] {
+  at::set_num_threads(1);
+  return true;
+}();
+
+/// tests/data/model/NAME.
+inline std::string reference(const std::string& name) {
+  return std::string(TAILOR_TEST_DATA) + "/model/" + name;
+}
+
+/// A float .npy as fp32, an integer one as int64.
+inline at::Tensor npy(const std::string& path) {
+  const auto array = geometry::read_npy(path);
+  EXPECT_TRUE(array.has_value()) << path;
+  if (!array) return {};
+  std::vector<std::int64_t> shape(array->shape.begin(), array->shape.end());
+  if (const auto integers = array->to_integers()) {
+    at::Tensor out = at::zeros(shape, at::kLong);
+    std::memcpy(out.mutable_data_ptr(), integers->data(), integers->size() * sizeof(std::int64_t));
+    return out;
+  }
+  const std::vector<double> values = array->to_doubles();
+  at::Tensor out = at::zeros(shape, at::kDouble);
+  std::memcpy(out.mutable_data_ptr(), values.data(), values.size() * sizeof(double));
+  return out.to(at::kFloat);
+}
+
+/// Largest |a - b| divided by the largest |b|.
+inline double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor wide = b.detach().to(at::kDouble);
+  const double scale = wide.abs().max().item<double>();
+  return (a.detach().to(at::kDouble) - wide).abs().max().item<double>() / (scale > 0 ? scale : 1.0);
+}
+
+/// Same shape and same bits.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous();
+  const at::Tensor y = b.contiguous();
+  return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
+         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+/// A new empty folder, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// A decoder small enough to run in milliseconds; tests change what they are about.
+inline shape::Architecture small_architecture() {
+  shape::Architecture a;
+  a.d_model = 32;
+  a.heads = 4;
+  a.kv_heads = 2;
+  a.head_dim = 8;
+  a.vocab_size = 64;
+  a.widths = shape::uniform_widths(2, 1, 48);
+  return a;
+}
+
+}  // namespace tailor::test
