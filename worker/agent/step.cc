@@ -221,12 +221,20 @@ void Stepper::close_session(Status reason) {
   const bool news = was_welcome || s_.failures == 1 || s_.failures % 10 == 0;
   say(news ? LogLevel::kWarn : LogLevel::kDebug, "no stream to the coordinator", nullptr,
       fmt::format("{}; trying again in {} ms; trainers go on", reason.to_string(), delay));
+  const auto end = [&](int code, std::string why) {
+    say(LogLevel::kError, std::move(why), nullptr, reason.message());
+    s_.exited = true;
+    effects_.push_back(Exit{code});
+  };
+  if (reason.code() == Code::kAlreadyExists) {
+    // Another daemon took this name over. Coming back would take it from that one, and its trials
+    // with it, for ever in turns. Our trainers save and stop when their leases run out.
+    return end(7, "another worker has this one's name: this one ends");
+  }
   const bool refused =
       reason.code() == Code::kUnauthenticated || reason.code() == Code::kPermissionDenied;
   if (refused && s_.attempts.empty() && s_.lease_ms == 0) {
-    say(LogLevel::kError, "the coordinator refuses this worker", nullptr, reason.message());
-    s_.exited = true;
-    effects_.push_back(Exit{6});
+    end(6, "the coordinator refuses this worker");
   }
 }
 

@@ -30,8 +30,9 @@ class ProcessTest : public testing::Test {
   SpawnRequest shell(const std::string& script) {
     return {{"/bin/sh", "-c", script}, environment_with({}), folder_.path(), folder_.file("log")};
   }
-  ProcessIdentity start(const std::string& script) {
-    Result<HeldProcess> held = spawn_held(shell(script));
+  ProcessIdentity start(const std::string& script) { return start(shell(script)); }
+  ProcessIdentity start(const SpawnRequest& request) {
+    Result<HeldProcess> held = spawn_held(request);
     EXPECT_TRUE(held.has_value()) << held.error().message();
     const Status released = held->release();
     EXPECT_TRUE(released.is_ok()) << released.message();
@@ -63,21 +64,28 @@ TEST_F(ProcessTest, OutputGoesToTheLogAndTheExitCodeIsTold) {
 TEST_F(ProcessTest, NothingOfOursIsOpenInTheChild) {
   int leak[2];
   ASSERT_EQ(::pipe(leak), 0);  // without close-on-exec, as a careless library would
-  start("ls /proc/$$/fd | tr '\\n' ' '");
+  SpawnRequest request = shell("");
+  request.argv = {"/bin/ls", "/proc/self/fd"};  // no shell: it opens pipes of its own
+  start(request);
   EXPECT_EQ(wait_for_exit().status.code, 0);
   ::close(leak[0]);
   ::close(leak[1]);
-  EXPECT_EQ(log(), "0 1 2 ");
+  EXPECT_EQ(log(), "0\n1\n2\n3\n") << "3 is the folder that ls reads";
 }
 
 TEST_F(ProcessTest, TheChildIsItsOwnGroupWithDefaultSignals) {
   ::signal(SIGPIPE, SIG_IGN);
-  const ProcessIdentity process = start("grep -E '^Sig(Ign|Blk)' /proc/$$/status; sleep 100");
-  EXPECT_EQ(::getpgid(process.pid), process.pid);
-  EXPECT_TRUE(eventually([&] { return log().find("SigIgn") != std::string::npos; }));
+  SpawnRequest request = shell("");
+  // No shell: it blocks signals itself while it forks.
+  request.argv = {"/bin/grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"};
+  start(request);
+  EXPECT_EQ(wait_for_exit().status.code, 0);
   ::signal(SIGPIPE, SIG_DFL);
   EXPECT_THAT(log(), HasSubstr("SigBlk:\t0000000000000000"));
   EXPECT_THAT(log(), HasSubstr("SigIgn:\t0000000000000000"));
+
+  const ProcessIdentity process = start("sleep 100");
+  EXPECT_EQ(::getpgid(process.pid), process.pid);
   supervisor_.signal(kA, TrainerSignal::kTerm);
   EXPECT_EQ(wait_for_exit().status.signal, SIGTERM);
 }

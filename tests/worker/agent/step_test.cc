@@ -142,6 +142,17 @@ TEST(AgentSession, ARefusedTokenEndsAnIdleWorkerWithTheDocumentedCode) {
   EXPECT_EQ(of<Exit>(effects)[0].code, 6);
 }
 
+TEST(AgentSession, ADaemonWhoseNameWasTakenOverEndsInsteadOfTakingItBack) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  const Effects effects = agent.apply(SessionClosed{
+      agent.state.session, Status(Code::kAlreadyExists, "another worker named node1")});
+  ASSERT_THAT(of<Exit>(effects), SizeIs(1));
+  EXPECT_EQ(of<Exit>(effects)[0].code, 7);
+  EXPECT_THAT(of<OpenSession>(agent.wait(60'000)), IsEmpty());
+}
+
 // ---- starting
 
 TEST(AgentAssign, StartsATrainerWithTheSlotsDeviceAndThreads) {
