@@ -29,7 +29,7 @@ Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
 }  // namespace
 
 extern const Statistic kShiftStatistic;
-const Statistic kShiftStatistic{
+constinit const Statistic kShiftStatistic{
     .name = "shift",
     .summary = "mean displacement of a token",
     .sample = SampleSize::kLinear,

@@ -22,12 +22,12 @@ Result<PairWorkspace> PairWorkspace::create(CloudView before, CloudView after,
 }
 
 Result<const DistanceMatrix*> PairWorkspace::distances(Geometry geometry, CloudView cloud,
-                                                       Matrices& cache) {
-  auto& slot = cache[static_cast<std::size_t>(geometry)];
+                                                       Side& side) {
+  auto& slot = side.distances[static_cast<std::size_t>(geometry)];
   if (!slot) {
     if (geometry == Geometry::kHyperbolic) {
       TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* angles,
-                              distances(Geometry::kSpherical, cloud, cache));
+                              distances(Geometry::kSpherical, cloud, side));
       slot = hyperbolic_from_spherical(*angles, options_.rho);
     } else {
       TAILOR_ASSIGN_OR_RETURN(slot, pairwise_distances(cloud, distance_options(geometry)));
@@ -42,6 +42,29 @@ Result<const DistanceMatrix*> PairWorkspace::distances_before(Geometry geometry)
 
 Result<const DistanceMatrix*> PairWorkspace::distances_after(Geometry geometry) {
   return distances(geometry, after(), after_);
+}
+
+Result<const Diagram*> PairWorkspace::diagram(Geometry geometry, CloudView cloud, Side& side) {
+  auto& slot = side.diagrams[static_cast<std::size_t>(geometry)];
+  if (!slot) {
+    if (geometry == Geometry::kHyperbolic) {
+      TAILOR_ASSIGN_OR_RETURN(const Diagram* angles, diagram(Geometry::kSpherical, cloud, side));
+      slot = hyperbolic_diagram(*angles, options_.rho);
+    } else {
+      TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* matrix, distances(geometry, cloud, side));
+      TAILOR_ASSIGN_OR_RETURN(RipsSummary summary, rips_persistence(*matrix));
+      slot = std::move(summary.bars);
+    }
+  }
+  return &*slot;
+}
+
+Result<const Diagram*> PairWorkspace::diagram_before(Geometry geometry) {
+  return diagram(geometry, before(), before_);
+}
+
+Result<const Diagram*> PairWorkspace::diagram_after(Geometry geometry) {
+  return diagram(geometry, after(), after_);
 }
 
 }  // namespace tailor::geometry

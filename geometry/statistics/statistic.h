@@ -11,12 +11,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
 #include "base/status.h"
 #include "geometry/cloud.h"
 #include "geometry/distance.h"
+#include "geometry/rips.h"
 
 namespace tailor::geometry {
 
@@ -51,14 +53,24 @@ class PairWorkspace {
   Result<const DistanceMatrix*> distances_before(Geometry geometry);
   Result<const DistanceMatrix*> distances_after(Geometry geometry);
 
+  /// Degree-1 diagrams of the cloud before / after the layer; hyperbolic ones are spherical ones
+  /// mapped.
+  Result<const Diagram*> diagram_before(Geometry geometry);
+  Result<const Diagram*> diagram_after(Geometry geometry);
+
  private:
-  using Matrices = std::optional<DistanceMatrix>[3];
-  Result<const DistanceMatrix*> distances(Geometry geometry, CloudView cloud, Matrices& cache);
+  // What is known of one cloud, by geometry.
+  struct Side {
+    std::optional<DistanceMatrix> distances[std::size(kGeometries)];
+    std::optional<Diagram> diagrams[std::size(kGeometries)];
+  };
+  Result<const DistanceMatrix*> distances(Geometry geometry, CloudView cloud, Side& side);
+  Result<const Diagram*> diagram(Geometry geometry, CloudView cloud, Side& side);
 
   CloudPair pair_;
   StatisticOptions options_;
-  Matrices before_;
-  Matrices after_;
+  Side before_;
+  Side after_;
 };
 
 /// How many tokens a statistic can afford: those linear in n use the larger sample of a profile.

@@ -3,8 +3,8 @@
 #include "geometry/statistics/table.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <string>
 #include <vector>
 
 #include "base/text.h"
@@ -12,25 +12,32 @@
 namespace tailor::geometry {
 
 extern const Statistic kShiftStatistic;
+extern const Statistic kGromovStatistic;
+extern const Statistic kTopologyStatistic;
 
 std::span<const Statistic> statistics() {
   static const Statistic table[] = {
       kShiftStatistic,
+      kGromovStatistic,
+      kTopologyStatistic,
   };
   return table;
 }
 
 Result<const Statistic*> find_statistic(std::string_view name) {
   std::vector<std::string_view> names;
+  std::string known;
   for (const Statistic& statistic : statistics()) {
     if (statistic.name == name) return &statistic;
     names.push_back(statistic.name);
+    known += known.empty() ? "" : ", ";
+    known += statistic.name;
   }
   const std::string near = nearest_name(name, names);
   return error(Code::kInvalidArgument,
                fmt::format("unknown statistic \"{}\"{}; known: {}", name,
                            near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near),
-                           fmt::join(names, ", ")));
+                           known));
 }
 
 }  // namespace tailor::geometry

@@ -1,0 +1,147 @@
+// Drops duplicates, selects neighbours row by row, then evaluates the formulas.
+#include "geometry/intrinsic_dimension.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include "base/rng.h"
+
+namespace tailor::geometry {
+namespace {
+
+std::vector<std::uint32_t> distinct_points(const DistanceMatrix& distances) {
+  std::vector<std::uint32_t> kept;
+  for (std::uint32_t i = 0; i < distances.count(); ++i) {
+    const auto row = distances.row(i);
+    const bool duplicate =
+        std::any_of(kept.begin(), kept.end(), [row](std::uint32_t j) { return row[j] == 0; });
+    if (!duplicate) kept.push_back(i);
+  }
+  return kept;
+}
+
+// The k smallest distances from each point to the others of `points`, ascending, row by row.
+std::vector<double> nearest(const DistanceMatrix& distances, std::span<const std::uint32_t> points,
+                            std::size_t k) {
+  std::vector<double> result;
+  result.reserve(points.size() * k);
+  std::vector<double> row;
+  for (const std::uint32_t i : points) {
+    row.clear();
+    for (const std::uint32_t j : points) {
+      if (j != i) row.push_back(distances(i, j));
+    }
+    std::partial_sort(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(k), row.end());
+    result.insert(result.end(), row.begin(), row.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+  return result;
+}
+
+// Slope through the origin of -log(1 - (i - shift) / n) on the i-th of the sorted log mu, 1-based.
+double fitted_slope(std::span<const double> sorted_logs, std::size_t n, double shift) {
+  double xy = 0, xx = 0;
+  for (std::size_t i = 0; i < sorted_logs.size(); ++i) {
+    const double share = (static_cast<double>(i + 1) - shift) / static_cast<double>(n);
+    const double x = sorted_logs[i], y = -std::log1p(-share);
+    xy += x * y;
+    xx += x * x;
+  }
+  return xy / xx;
+}
+
+Status check(const DimensionOptions& options) {
+  if (options.neighbours < 3 || !(options.discarded >= 0 && options.discarded < 1)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("intrinsic dimension: neighbours ({}) must be at least 3 and the "
+                              "discarded share ({}) from 0 to below 1",
+                              options.neighbours, options.discarded));
+  }
+  return Status::ok();
+}
+
+Result<DimensionEstimate> estimate(const DistanceMatrix& distances,
+                                   std::span<const std::uint32_t> points,
+                                   const DimensionOptions& options) {
+  const std::size_t n = points.size(), k = options.neighbours;
+  const std::size_t needed = std::max(options.points_min, k + 1);
+  if (n < needed) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("intrinsic dimension: {} distinct points, at least {} are needed", n, needed));
+  }
+  const std::vector<double> neighbours = nearest(distances, points, k);
+
+  DimensionEstimate result;
+  result.points = n;
+  std::vector<double> logs(n);
+  double log_sum = 0, local_sum = 0, inverse_sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double* r = neighbours.data() + i * k;
+    logs[i] = std::log(r[1] / r[0]);
+    log_sum += logs[i];
+    double s = 0;
+    for (std::size_t j = 0; j + 1 < k; ++j) s += std::log(r[k - 1] / r[j]);
+    local_sum += s;
+    const double local = static_cast<double>(k - 1) / s;
+    inverse_sum += local;
+    result.local.push_back(local);
+  }
+  if (!(log_sum > 0) || !std::isfinite(log_sum) || !(local_sum > 0) || !std::isfinite(local_sum)) {
+    return error(
+        Code::kInvalidArgument,
+        "intrinsic dimension: the nearest neighbours of every point are equally far, which "
+        "leaves the dimension undefined");
+  }
+  const double count = static_cast<double>(n), order = static_cast<double>(k);
+  result.two_nn = (count - 1) / log_sum;
+  result.two_nn_biased = count / log_sum;
+  std::sort(logs.begin(), logs.end());
+  const auto kept = static_cast<std::size_t>(std::floor((1 - options.discarded) * count));
+  // F = 1 has no logarithm: the last point is left out whatever `discarded` says.
+  const auto fitted = std::span<const double>(logs).first(std::min(kept, n - 1));
+  result.two_nn_fit = fitted_slope(fitted, n, 0);
+  result.two_nn_fit_shifted = fitted_slope(fitted, n, 1);
+  result.levina_bickel = count * (order - 1) / local_sum;
+  result.levina_bickel_unbiased = count * (order - 2) / local_sum;
+  result.levina_bickel_mean = inverse_sum / count;
+  result.levina_bickel_mean_unbiased = result.levina_bickel_mean * (order - 2) / (order - 1);
+  return result;
+}
+
+}  // namespace
+
+Result<DimensionEstimate> intrinsic_dimension(const DistanceMatrix& distances,
+                                              const DimensionOptions& options) {
+  TAILOR_RETURN_IF_ERROR(check(options));
+  const std::vector<std::uint32_t> points = distinct_points(distances);
+  TAILOR_ASSIGN_OR_RETURN(DimensionEstimate result, estimate(distances, points, options));
+  result.dropped = distances.count() - points.size();
+  return result;
+}
+
+Result<std::vector<DimensionEstimate>> dimension_by_scale(const DistanceMatrix& distances,
+                                                          const DimensionOptions& options) {
+  TAILOR_ASSIGN_OR_RETURN(DimensionEstimate whole, intrinsic_dimension(distances, options));
+  std::vector<std::uint32_t> points = distinct_points(distances);
+  Rng rng = Rng::split(options.seed, "intrinsic dimension subsets");
+  for (std::size_t i = points.size(); i > 1; --i) {
+    std::swap(points[i - 1], points[static_cast<std::size_t>(rng.below(i))]);
+  }
+  std::vector<DimensionEstimate> result;
+  result.push_back(std::move(whole));
+  for (const std::size_t part : {2u, 4u}) {
+    const std::size_t size = points.size() / part;
+    if (size < std::max(options.points_min, options.neighbours + 1)) break;
+    TAILOR_ASSIGN_OR_RETURN(DimensionEstimate smaller,
+                            estimate(distances, std::span(points).first(size), options));
+    smaller.dropped = result[0].dropped;
+    result.push_back(std::move(smaller));
+  }
+  return result;
+}
+
+}  // namespace tailor::geometry

@@ -1,0 +1,42 @@
+// Gromov: how much a layer distorts the distances between tokens.
+//
+//   g_GW = sqrt(min_T E(T)),  E and the search as in gromov_wasserstein.h
+//
+// A = distances within the cloud before the layer, B = after it. Correspondence of the tokens is
+// not used but as one of the starts. No random starts: the value then does not depend on the order
+// of the tokens. 0 for fewer than two tokens and for an isometry. Cost: a few products and
+// assignments of n^3. Source: arXiv 2608.02064; Memoli 2011; Peyre, Cuturi, Solomon 2016.
+#include "geometry/gromov_wasserstein.h"
+#include "geometry/statistics/statistic.h"
+
+namespace tailor::geometry {
+namespace {
+
+double cost(std::size_t n, std::size_t d) {
+  const double points = static_cast<double>(n);
+  return points * points * (3.0 * static_cast<double>(d) + 40 * points);
+}
+
+Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
+  TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* before, pair.distances_before(geometry));
+  TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* after, pair.distances_after(geometry));
+  TAILOR_ASSIGN_OR_RETURN(
+      const GromovResult result,
+      gromov_wasserstein(
+          *before, *after,
+          {.random_starts = 0, .seed = pair.options().seed, .threads = pair.options().threads}));
+  return result.value;
+}
+
+}  // namespace
+
+extern const Statistic kGromovStatistic;
+constinit const Statistic kGromovStatistic{
+    .name = "gromov",
+    .summary = "Gromov-Wasserstein distortion of the distances between tokens",
+    .sample = SampleSize::kPairwise,
+    .cost = cost,
+    .evaluate = evaluate,
+};
+
+}  // namespace tailor::geometry

@@ -1,0 +1,220 @@
+// Gromov-Wasserstein: stored values of POT's best start, closed forms, all permutations for n <= 7,
+// and the invariances of the distance.
+#include "geometry/gromov_wasserstein.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "tests/geometry/reference.h"
+#include "tests/geometry/support.h"
+
+namespace tailor::geometry {
+namespace {
+
+using testing::distances_of;
+using ::testing::HasSubstr;
+using testing::make_cloud;
+using testing::normal_cloud;
+using testing::ReferenceCase;
+
+GromovResult solve(const DistanceMatrix& a, const DistanceMatrix& b,
+                   const GromovOptions& options = {}) {
+  const auto result = gromov_wasserstein(a, b, options);
+  EXPECT_TRUE(result.has_value()) << result.error().message();
+  return *result;
+}
+
+// Large cases share the points of the realistic pair: its first n rows.
+Cloud points_of(const ReferenceCase& reference, const std::string& side) {
+  if (reference.has(side)) return reference.cloud(side);
+  Cloud cloud = ReferenceCase("real/residual512_d256").cloud(side);
+  cloud.count = reference.index["n"];
+  cloud.values.resize(cloud.count * cloud.dimension);
+  return cloud;
+}
+
+class GromovReference : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GromovReference, IsNeverAboveTheBestStoredValueAndNeverBelowTheBounds) {
+  const ReferenceCase reference(GetParam());
+  const Geometry geometry = testing::geometry_of_reference(reference.index["geometry"]);
+  const double rho = reference.index["poincare_radius"];
+  const DistanceMatrix a = distances_of(points_of(reference, "x"), geometry, rho);
+  const DistanceMatrix b = distances_of(points_of(reference, "y"), geometry, rho);
+  const auto& expected = reference.index["expected"];
+  const double best = expected["best_value"];
+  const double absolute = reference.index["tolerance_abs"];
+  const double relative = reference.index["tolerance_rel"];
+  for (const int random_starts : {0, 8}) {
+    const GromovResult result = solve(a, b, {.random_starts = random_starts});
+    EXPECT_LE(result.energy, best * (1 + 1e-6) + absolute);
+    EXPECT_GE(result.energy, 0);
+    EXPECT_NEAR(result.identity_energy, expected["value_at_identity"].get<double>(),
+                relative * best + absolute);
+    const auto& bounds = expected["lower_bounds"];
+    EXPECT_NEAR(result.norm_lower_bound, bounds["norm_lower_bound"].get<double>(),
+                relative + absolute);
+    EXPECT_NEAR(result.second_lower_bound, bounds["second_lower_bound"].get<double>(),
+                relative + absolute);
+    EXPECT_NEAR(result.third_lower_bound, bounds["third_lower_bound"].get<double>(),
+                relative + absolute);
+    EXPECT_LE(result.lower_bound, result.energy);
+    EXPECT_LE(result.energy, result.identity_energy);
+    if (expected.contains("global_minimum")) {
+      EXPECT_NEAR(result.energy, expected["global_minimum"].get<double>(), absolute + 1e-15);
+    }
+    // The coupling is feasible and evaluates to the value.
+    std::vector<char> seen(a.count(), 0);
+    for (const auto j : result.permutation) {
+      ASSERT_LT(j, a.count());
+      EXPECT_FALSE(seen[j]++);
+    }
+    EXPECT_NEAR(gromov_energy(a, b, result.permutation), result.energy,
+                1e-12 * (1 + result.energy));
+    EXPECT_DOUBLE_EQ(result.value * result.value, result.energy);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gw, GromovReference, ::testing::ValuesIn(testing::reference_cases("gw")),
+                         [](const auto& entry) { return testing::test_name(entry.param); });
+
+DistanceMatrix triangle(double d01, double d02, double d12) {
+  const double lower[] = {d01, d02, d12};
+  return *DistanceMatrix::from_lower_triangle(lower, 3);
+}
+
+TEST(GromovWasserstein, MatchesTheVectorOfTwoTriangles) {
+  const GromovResult result = solve(triangle(3, 4, 5), triangle(4, 4, 6));
+  EXPECT_NEAR(result.identity_energy, 4. / 9, 1e-15);
+  EXPECT_NEAR(result.second_lower_bound, 4. / 9, 1e-15);
+  EXPECT_NEAR(result.energy, 4. / 9, 1e-15);
+  EXPECT_NEAR(result.value, 2. / 3, 1e-15);
+  EXPECT_TRUE(result.certified);
+}
+
+TEST(GromovWasserstein, FindsTheRelabellingOfALine) {
+  const DistanceMatrix line = distances_of(make_cloud(1, {0, 1, 3}));
+  const DistanceMatrix other = distances_of(make_cloud(1, {3, 0, 1}));
+  const GromovResult result = solve(line, other);
+  EXPECT_NEAR(result.identity_energy, 4. / 3, 1e-15);
+  EXPECT_EQ(result.energy, 0);
+  EXPECT_TRUE(result.certified);
+}
+
+DistanceMatrix simplex(std::size_t n, double edge) {
+  return *DistanceMatrix::from_lower_triangle(std::vector<double>(n * (n - 1) / 2, edge), n);
+}
+
+TEST(GromovWasserstein, MatchesTheClosedFormsOfSimplicesAndSinglePoints) {
+  const double a = 1.5, b = 2.25;
+  EXPECT_NEAR(solve(simplex(2, a), simplex(2, b)).energy, (a - b) * (a - b) / 2, 1e-15);
+  for (const std::size_t n : {3u, 5u, 12u}) {
+    const double expected = (1 - 1 / static_cast<double>(n)) * (a - b) * (a - b);
+    EXPECT_NEAR(solve(simplex(n, a), simplex(n, b)).energy, expected, 1e-14);
+  }
+  const DistanceMatrix cloud = distances_of(normal_cloud(9, 3, 1));
+  double mean = 0;
+  for (const double x : cloud.values()) mean += x * x / 81;
+  EXPECT_NEAR(solve(DistanceMatrix(1), cloud).energy, mean, 1e-13);
+  EXPECT_NEAR(solve(cloud, DistanceMatrix(1)).energy, mean, 1e-13);
+  EXPECT_NEAR(solve(DistanceMatrix(9), cloud).energy, mean, 1e-13);
+  EXPECT_EQ(solve(DistanceMatrix(0), DistanceMatrix(0)).value, 0);
+  EXPECT_EQ(solve(DistanceMatrix(1), DistanceMatrix(1)).value, 0);
+  EXPECT_EQ(solve(DistanceMatrix(7), DistanceMatrix(7)).value, 0);
+}
+
+TEST(GromovWasserstein, AScaledCopyCostsExactlyTheScaling) {
+  const Cloud cloud = normal_cloud(40, 4, 3);
+  const DistanceMatrix a = distances_of(cloud);
+  double mean = 0;
+  for (const double x : a.values()) mean += x * x / 1600;
+  for (const double s : {0.25, 0.9, 1.1, 3.0}) {
+    const GromovResult result = solve(a, distances_of(testing::scaled(cloud, s)));
+    EXPECT_NEAR(result.energy, (1 - s) * (1 - s) * mean, 1e-12 * mean) << s;
+    EXPECT_EQ(result.start, "identity");
+    EXPECT_TRUE(result.certified);
+  }
+}
+
+TEST(GromovWasserstein, AnIsometricRelabelledCopyIsAtDistanceZero) {
+  const Cloud cloud = normal_cloud(50, 5, 4);
+  const Cloud moved =
+      testing::reordered(testing::rotated(cloud, 9, 3.5), testing::random_order(50, 5));
+  const GromovResult result = solve(distances_of(cloud), distances_of(moved));
+  EXPECT_NEAR(result.value, 0, 1e-12);
+}
+
+TEST(GromovWasserstein, FindsTheBestOfAllPermutationsForFewPoints) {
+  int found = 0;
+  const int trials = 60;
+  for (int seed = 0; seed < trials; ++seed) {
+    const std::size_t n = 3 + static_cast<std::size_t>(seed) % 5;
+    const DistanceMatrix a = distances_of(normal_cloud(n, 3, 10 + static_cast<unsigned>(seed)));
+    const DistanceMatrix b = distances_of(normal_cloud(n, 3, 900 + static_cast<unsigned>(seed)));
+    std::vector<std::uint32_t> p(n);
+    std::iota(p.begin(), p.end(), 0u);
+    double best = std::numeric_limits<double>::infinity();
+    do {
+      best = std::min(best, gromov_energy(a, b, p));
+    } while (std::next_permutation(p.begin(), p.end()));
+    const GromovResult result = solve(a, b);
+    EXPECT_GE(result.energy, best - 1e-12);
+    EXPECT_LE(result.lower_bound, best + 1e-12);
+    if (result.energy <= best + 1e-12) ++found;
+  }
+  // Not convex: a local minimum now and then is no error, but it must be rare.
+  EXPECT_GE(found, trials - 1);
+}
+
+TEST(GromovWasserstein, IsSymmetricAndScalesAtAnyMagnitude) {
+  const Cloud x = normal_cloud(30, 4, 6), y = normal_cloud(30, 4, 7);
+  const GromovResult ab = solve(distances_of(x), distances_of(y), {.random_starts = 30});
+  const GromovResult ba = solve(distances_of(y), distances_of(x), {.random_starts = 30});
+  EXPECT_NEAR(ab.lower_bound, ba.lower_bound, 1e-12);
+  EXPECT_NEAR(ab.value, ba.value, 0.02 * ab.value);  // two searches of one landscape
+  for (const int exponent : {-400, -30, 30, 400}) {
+    const double factor = std::ldexp(1.0, exponent);
+    const GromovResult scaled =
+        solve(distances_of(testing::scaled(x, factor)), distances_of(testing::scaled(y, factor)),
+              {.random_starts = 30});
+    EXPECT_EQ(std::ldexp(scaled.value, -exponent), ab.value) << exponent;
+  }
+}
+
+TEST(GromovWasserstein, IsTheSameForTheSameSeedWhateverTheThreads) {
+  const DistanceMatrix a = distances_of(normal_cloud(40, 4, 8));
+  const DistanceMatrix b = distances_of(normal_cloud(40, 4, 9));
+  const GromovResult one = solve(a, b, {.seed = 3, .threads = 1});
+  const GromovResult three = solve(a, b, {.seed = 3, .threads = 3});
+  EXPECT_EQ(one.energy, three.energy);
+  EXPECT_EQ(one.permutation, three.permutation);
+  EXPECT_EQ(one.start, three.start);
+  EXPECT_EQ(one.runs.size(), 11u);
+}
+
+TEST(GromovWasserstein, EveryRunEndsBelowItsStart) {
+  const DistanceMatrix a = distances_of(normal_cloud(35, 4, 1));
+  const DistanceMatrix b = distances_of(normal_cloud(35, 4, 2));
+  for (const GromovRun& run : solve(a, b).runs) {
+    EXPECT_LE(run.energy, run.start_energy) << run.start;
+    EXPECT_GT(run.iterations, 0) << run.start;
+  }
+}
+
+TEST(GromovWasserstein, DifferentSizesAndBadOptionsAreRefused) {
+  const auto refused =
+      gromov_wasserstein(DistanceMatrix(3), distances_of(normal_cloud(4, 2, 1)), {});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message(), HasSubstr("got 3 and 4"));
+  EXPECT_FALSE(gromov_wasserstein(DistanceMatrix(0), DistanceMatrix(1), {}).has_value());
+  EXPECT_FALSE(
+      gromov_wasserstein(DistanceMatrix(3), DistanceMatrix(3), {.random_starts = -1}).has_value());
+  EXPECT_FALSE(
+      gromov_wasserstein(DistanceMatrix(3), DistanceMatrix(3), {.threads = 0}).has_value());
+}
+
+}  // namespace
+}  // namespace tailor::geometry
