@@ -143,18 +143,27 @@ Result<shape::BudgetSolution> solve(const Budget& budget, const Point& keys,
                            {first.d_h, first.ratio}, first.schedule, target);
 }
 
-Status check_attention(const Spec& spec, const shape::Counts& counts) {
+/// With budget.attention = "fixed": solving for hidden widths leaves attention as the keys say.
+Status check_attention(const Spec& spec, const Point& keys) {
   Point base = spec.architecture;
   if (const NamedCandidate* baseline = find_candidate(spec, spec.baseline)) {
     TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, baseline->overrides));
     base = merged.architecture;
   }
-  TAILOR_ASSIGN_OR_RETURN(const Blueprint blueprint, make_blueprint(base));
-  const std::int64_t fixed = shape::count_parameters(blueprint.frame).attention;
-  if (counts.attention == fixed) return Status::ok();
+  TAILOR_ASSIGN_OR_RETURN(const Blueprint wanted, make_blueprint(base));
+  TAILOR_ASSIGN_OR_RETURN(const Blueprint given, make_blueprint(keys));
+  const std::int64_t fixed = shape::count_parameters(wanted.frame).attention;
+  const std::int64_t attention = shape::count_parameters(given.frame).attention;
+  if (attention == fixed) return Status::ok();
   return {Code::kOutOfRange,
           fmt::format("has {} attention parameters where `budget.attention` = \"fixed\" allows {}",
-                      with_thousands(counts.attention), with_thousands(fixed))};
+                      with_thousands(attention), with_thousands(fixed))};
+}
+
+/// Constraints belong to [space]: a candidate that the file names is meant as it stands.
+bool is_named(const Spec& spec, const std::string& name, const Point& point) {
+  const NamedCandidate* named = find_candidate(spec, name);
+  return named != nullptr && named->overrides == point;
 }
 
 Status check_constraints(const Spec& spec, const Candidate& candidate) {
@@ -242,6 +251,9 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
   out.name = name.empty() ? point_name(point) : name;
   out.point = point;
   if (spec.budget) {
+    if (spec.budget->fix_attention) {
+      TAILOR_RETURN_IF_ERROR(check_attention(spec, merged.architecture));
+    }
     TAILOR_ASSIGN_OR_RETURN(const shape::BudgetTarget target, target_of(spec));
     TAILOR_ASSIGN_OR_RETURN(shape::BudgetSolution solution,
                             is_pinned(*spec.budget, point)
@@ -254,9 +266,6 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
   }
   TAILOR_RETURN_IF_ERROR(shape::validate(out.architecture));
   out.counts = shape::count_parameters(out.architecture);
-  if (spec.budget && spec.budget->fix_attention) {
-    TAILOR_RETURN_IF_ERROR(check_attention(spec, out.counts));
-  }
   out.train = spec.train;
   double per_parameter = spec.tokens_per_parameter;
   for (const auto& [path, value] : merged.train) {
@@ -272,7 +281,7 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
     }
     out.train.tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(tokens));
   }
-  TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
+  if (!is_named(spec, out.name, point)) TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
   TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));
   out.hash = sha256_hex(identity(out.architecture, out.train));
   return out;

@@ -23,7 +23,7 @@ struct Candidate {
 };
 
 /// Applies `point` on top of [architecture], builds the width schedule, solves the budget and checks the
-/// constraints. Errors: kInvalidArgument / kOutOfRange with the reason ("misses the budget by 1,152
+/// constraints of [space], those only for points that are no [[candidate]] of the file. Errors: kInvalidArgument / kOutOfRange with the reason ("misses the budget by 1,152
 /// parameters; ..."), which makes the point infeasible, not the sweep wrong.
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
 

@@ -119,10 +119,17 @@ class Parser {
     }
   }
 
-  std::string absolute(const std::string& path) const {
-    const std::filesystem::path given(path);
-    if (given.is_absolute()) return path;
-    return (std::filesystem::path(base_dir_) / given).lexically_normal().string();
+  /// Every pattern of a comma-separated list made absolute.
+  std::string absolute(const std::string& patterns) const {
+    std::string out;
+    for (const std::string_view pattern : split(patterns, ',')) {
+      const std::filesystem::path given(trim(pattern));
+      if (!out.empty()) out += ',';
+      out += given.is_absolute()
+                 ? given.string()
+                 : (std::filesystem::path(base_dir_) / given).lexically_normal().string();
+    }
+    return out;
   }
 
   Status data() {
@@ -139,10 +146,14 @@ class Parser {
     for (const auto& [value, out] :
          {std::pair(&*train, &spec_.data.train), std::pair(&*validation, &spec_.data.validation)}) {
       const auto path = value->as_string();
-      if (path && path->empty()) {
-        value->fail(fmt::format("`{}` is empty; allowed: a path, globs allowed", value->path()));
+      if (!path) continue;
+      for (const std::string_view pattern : split(*path, ',')) {
+        if (!trim(pattern).empty()) continue;
+        value->fail(
+            fmt::format("`{}` has an empty path; allowed: paths and patterns separated by commas",
+                        value->path()));
       }
-      if (path) *out = absolute(*path);
+      *out = absolute(*path);
     }
     spec_.data.sequence_length = static_cast<std::int32_t>(*length);
     return document_.status();

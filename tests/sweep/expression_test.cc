@@ -1,0 +1,92 @@
+#include "sweep/expression.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+namespace tailor::sweep {
+namespace {
+
+using ::testing::HasSubstr;
+
+bool holds(std::string_view text) {
+  static const std::map<std::string, double, std::less<>> kValues = {
+      {"d_model", 768}, {"layers", 12}, {"k", 4}, {"zero", 0}};
+  const auto expression = Expression::parse(text);
+  EXPECT_TRUE(expression.has_value()) << expression.error().to_string();
+  return expression &&
+         expression->holds([](std::string_view name) { return kValues.find(name)->second; });
+}
+
+TEST(Expression, FollowsTheUsualPrecedence) {
+  EXPECT_TRUE(holds("1 + 2 * 3 == 7"));
+  EXPECT_TRUE(holds("(1 + 2) * 3 == 9"));
+  EXPECT_TRUE(holds("10 - 3 - 2 == 5"));
+  EXPECT_TRUE(holds("64 / 4 / 2 == 8"));
+  EXPECT_TRUE(holds("-2 * -3 == 6"));
+  EXPECT_TRUE(holds("7 % 4 == 3"));
+  EXPECT_TRUE(holds("1 == 1 or 1 == 2 and 1 == 3"));
+  EXPECT_FALSE(holds("(1 == 1 or 1 == 2) and 1 == 3"));
+  EXPECT_TRUE(holds("not 1 == 2 and 2 == 2"));
+}
+
+TEST(Expression, ComparisonsChainAsInMathematics) {
+  EXPECT_TRUE(holds("25 <= d_model / layers <= 500"));
+  EXPECT_FALSE(holds("25 <= d_model / layers <= 63"));
+  EXPECT_FALSE(holds("65 <= d_model / layers <= 500"));
+  EXPECT_TRUE(holds("1 < 2 < 3 < 4"));
+  EXPECT_FALSE(holds("1 < 3 < 2 < 4"));
+  EXPECT_TRUE(holds("3 > 2 >= 2 != 1"));
+}
+
+TEST(Expression, ReadsNamesNumbersAndDottedPaths) {
+  EXPECT_TRUE(holds("ffn.k == 4"));
+  EXPECT_TRUE(holds("k*layers==48"));
+  EXPECT_TRUE(holds("113_246_208 == 1.13246208e8"));
+  EXPECT_TRUE(holds("1e-2 < .02"));
+  EXPECT_EQ(Expression::parse("d_model / layers <= ffn.k").value().names()[2].name, "k");
+  EXPECT_EQ(Expression::parse("d_model / layers <= ffn.k").value().names()[1].column, 11u);
+}
+
+TEST(Expression, ComparingWithADivisionByZeroIsFalse) {
+  EXPECT_FALSE(holds("1 / zero > 0"));
+  EXPECT_FALSE(holds("1 / zero <= 0"));
+  EXPECT_FALSE(holds("1 % zero != 5"));
+}
+
+TEST(Expression, MistakesAreNamedWithTheirCharacter) {
+  struct Case {
+    std::string text;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"", "at character 1: a number, a name or '(' is missing at the end"},
+      {"d_model <", "at character 10: a number, a name or '(' is missing"},
+      {"d_model", "at character 1: this is a number, not a condition"},
+      {"1 + 2", "this is a number, not a condition"},
+      {"d_model = 3", "at character 9: use == to compare"},
+      {"(1 < 2", "at character 7: the '(' at character 1 is not closed"},
+      {"1 < 2)", "at character 6: ')' is not expected here"},
+      {"1 < 2 3", "at character 7: '3' is not expected here"},
+      {"1 < 2 and 3", "at character 11: and needs a condition here"},
+      {"(1 < 2) + 3 < 4", "at character 1: arithmetic needs a number here"},
+      {"not 3", "at character 5: not needs a condition here"},
+      {"(1 < 2) < 3", "at character 1: a comparison needs a number here"},
+      {"1.2.3 < 4", "at character 1: this is no number"},
+      {"2x < 4", "at character 1: this is no number"},
+      {"1 < and", "at character 5: 'and' is not expected here"},
+      {"1 & 2", "at character 3: '&' is not expected here"},
+      {std::string(200, '(') + "1", "nested too deeply"},
+      {"not " + std::string(3'000, ' ') + "1 < 2", "allowed: up to 2,000"},
+      {std::string(300, '-') + "1 < 2", "nested too deeply"},
+  };
+  for (const Case& c : cases) {
+    const auto expression = Expression::parse(c.text);
+    ASSERT_FALSE(expression.has_value()) << c.text;
+    EXPECT_EQ(expression.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(expression.error().message(), HasSubstr(c.message));
+  }
+}
+
+}  // namespace
+}  // namespace tailor::sweep
