@@ -24,12 +24,18 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
     std::vector<std::string> names;
     if (word.rfind("--", 0) == 0) {
       const std::string flag = word.substr(0, word.find('='));
+      bool known = false;
       for (const CLI::App* scope : {at, &app}) {
         for (const CLI::Option* option : scope->get_options()) {
-          for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+          for (const std::string& name : option->get_lnames()) {
+            names.push_back("--" + name);
+            if (names.back() != flag || known) continue;
+            known = true;
+            if (flag == word && option->get_expected_max() > 0) ++i;  // its value is no command
+          }
         }
       }
-      if (std::find(names.begin(), names.end(), flag) != names.end()) continue;
+      if (known) continue;
       const std::vector<std::string_view> views(names.begin(), names.end());
       const std::string near = tailor::nearest_name(flag, views);
       return near.empty() ? "" : fmt::format("unknown flag {} (did you mean {}?)", flag, near);

@@ -76,8 +76,8 @@ rm -rf "$run"; mkdir -p "$run"
 coordinator=$!; pids+=("$coordinator")
 for _ in $(seq 200); do [ -s "$run/ports.json" ] && break; kill -0 "$coordinator" 2>/dev/null || break; sleep 0.05; done
 [ -s "$run/ports.json" ] || { cat "$run/coordinator.log" >&2; die "the coordinator did not start"; }
-grpc=$(sed -n 's/.*"grpc"[^"]*"\([^"]*\)".*/\1/p' "$run/ports.json")
-http=$(sed -n 's/.*"http"[^"]*"\([^"]*\)".*/\1/p' "$run/ports.json")
+grpc=$(sed -n 's/.*"grpc_address"[^"]*"\([^"]*\)".*/\1/p' "$run/ports.json")
+http=$(sed -n 's/.*"http_address"[^"]*"\([^"]*\)".*/\1/p' "$run/ports.json")
 export TAILOR_COORDINATOR=$grpc
 start_worker() {
   "$bin/tailor-worker" --coordinator "$grpc" --name "$1" --work-dir "$run/$1" --trials-dir "$run/trials" \

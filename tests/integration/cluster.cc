@@ -150,8 +150,8 @@ void Cluster::start_coordinator() {
   const auto text = read_file(ports);
   ASSERT_TRUE(text.has_value()) << text.error().message();
   const auto json = nlohmann::json::parse(*text);
-  address_ = json.at("grpc").get<std::string>();
-  http_ = json.at("http").get<std::string>();
+  address_ = json.at("grpc_address").get<std::string>();
+  http_ = json.at("http_address").get<std::string>();
 }
 
 void Cluster::start_worker(const std::string& name, int slots) {
