@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "base/config.h"
@@ -154,6 +154,10 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
     auto parsed = parse_duration_ms(**text);
     if (!parsed.has_value()) return error(parsed.error().with_context(name));
     *to = *parsed;
+  }
+  // Clients are told this path (`tailor info`), and the working folder means nothing to them.
+  if (!config.database.empty()) {
+    config.database = std::filesystem::absolute(config.database).lexically_normal().string();
   }
   config.insecure = config.insecure || insecure;
   config.allow_network_file_system = config.allow_network_file_system || network;

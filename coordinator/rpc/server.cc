@@ -1,6 +1,7 @@
 #include "coordinator/rpc/server.h"
 
 #include <fmt/format.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/logging.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/worker_service.h"
 
@@ -17,9 +19,13 @@ namespace {
 
 constexpr int kMessageBytesMax = 32 << 20;  // a batch of reports or of log bytes is far below
 
+/// gRPC's own lines are for people who debug gRPC; what matters to ours is said by Status.
+void log_of_grpc(gpr_log_func_args* line) { log_debug("grpc", line->message); }
+
 void enable_plugins() {
   static std::once_flag once;  // both are process-wide registrations
   std::call_once(once, [] {
+    gpr_set_log_function(log_of_grpc);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });

@@ -103,8 +103,8 @@ class WorkerSession final : public engine::SessionSink,
   void read(bool ok) {
     std::optional<protocol::WorkerMessage> message;
     {
+      // `reading_` stays set until this message is posted: the next one must not overtake it.
       const std::scoped_lock lock(mutex_);
-      reading_ = false;
       if (reactor_ == nullptr) return;
       if (ok) {
         auto converted = protocol::from_proto(incoming_);
@@ -122,7 +122,7 @@ class WorkerSession final : public engine::SessionSink,
     const auto done = [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->dealt_with();
     };
-    // Only one read is in flight, so nobody else opens the session meanwhile.
+    // Nothing is read meanwhile, so nobody else opens the session.
     core::SessionId id = 0;
     {
       const std::scoped_lock lock(mutex_);
@@ -139,6 +139,7 @@ class WorkerSession final : public engine::SessionSink,
     {
       const std::scoped_lock lock(mutex_);
       id_ = id;
+      reading_ = false;
       if (over_) lost = !std::exchange(told_, true);
       read_next();
     }
@@ -186,7 +187,7 @@ class WorkerSession final : public engine::SessionSink,
   v1::WorkerMessage incoming_;
   std::deque<v1::CoordinatorMessage> unsent_;
   std::size_t in_flight_ = 0;
-  bool reading_ = false;
+  bool reading_ = false;  // a read is in flight, or what it brought is not posted yet
   bool writing_ = false;
   bool over_ = false;  // the stream has ended, whoever ended it
   bool told_ = false;  // ... and the engine knows

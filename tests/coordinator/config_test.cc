@@ -1,0 +1,77 @@
+// Settings: file below command line, mistakes named, nothing but loopback without --insecure.
+#include "coordinator/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tailor::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<CommandLine> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tailor-coordinator");
+  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
+}
+
+TEST(Config, HasDefaultsThatServeLoopbackOnly) {
+  const auto command = parse({"--database", "t.db"});
+  ASSERT_TRUE(command.has_value()) << command.error().message();
+  EXPECT_EQ(command->config.listen, "127.0.0.1:7070");
+  EXPECT_EQ(command->config.http, "127.0.0.1:7071");
+  EXPECT_EQ(command->config.lease_ms, 30'000);
+  EXPECT_FALSE(command->config.insecure);
+}
+
+TEST(Config, TheCommandLineWinsOverTheFileAndTheFileOverDefaults) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tailor-config-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/c.toml";
+  std::ofstream(file) << "database = \"file.db\"\nheartbeat = \"2s\"\nlease = \"60s\"\n";
+  const auto command = parse({"--config", file.c_str(), "--lease", "90s"});
+  ASSERT_TRUE(command.has_value()) << command.error().message();
+  EXPECT_EQ(command->config.database, (std::filesystem::current_path() / "file.db").string());
+  EXPECT_EQ(command->config.heartbeat_ms, 2'000);
+  EXPECT_EQ(command->config.lease_ms, 90'000);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Config, RefusesAnUnknownKeyWithThePlaceAndTheNearestName) {
+  const auto config = parse_config("database = \"t.db\"\nheartbeet = \"5s\"\n", "c.toml", {});
+  ASSERT_FALSE(config.has_value());
+  EXPECT_THAT(config.error().message(), HasSubstr("c.toml:2:"));
+  EXPECT_THAT(config.error().message(), HasSubstr("heartbeat"));
+}
+
+TEST(Config, RefusesAddressesOtherThanLoopbackUnlessInsecure) {
+  for (const char* address :
+       {"0.0.0.0:7070", "192.168.1.5:7070", "[::]:7070", "example.org:7070"}) {
+    const auto refused = parse({"--database", "t.db", "--listen", address});
+    ASSERT_FALSE(refused.has_value()) << address;
+    EXPECT_EQ(refused.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.error().message(), HasSubstr("--insecure"));
+    EXPECT_TRUE(parse({"--database", "t.db", "--listen", address, "--insecure"}).has_value());
+    EXPECT_FALSE(parse({"--database", "t.db", "--http", address}).has_value());
+  }
+  for (const char* address : {"127.0.0.1:0", "127.3.2.1:80", "localhost:7070", "[::1]:7070"}) {
+    EXPECT_TRUE(parse({"--database", "t.db", "--listen", address}).has_value()) << address;
+  }
+}
+
+TEST(Config, RefusesNonsense) {
+  EXPECT_FALSE(parse({}).has_value());
+  EXPECT_FALSE(parse({"--database", "t.db", "--listen", "7070"}).has_value());
+  EXPECT_FALSE(parse({"--database", "t.db", "--listen", "127.0.0.1:70707"}).has_value());
+  EXPECT_FALSE(parse({"--database", "t.db", "--lease", "1s"}).has_value()) << "below 3 heartbeats";
+  EXPECT_FALSE(parse({"--database", "t.db", "--heartbeat", "soon"}).has_value());
+  EXPECT_FALSE(parse({"--database", "t.db", "--log-level", "loud"}).has_value());
+  EXPECT_FALSE(parse({"--database", "t.db", "--nonsense"}).has_value());
+  EXPECT_FALSE(parse({"--config", "/no/such/file.toml"}).has_value());
+}
+
+}  // namespace
+}  // namespace tailor::coordinator

@@ -1,0 +1,38 @@
+#include "coordinator/engine/work_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+namespace tailor::engine {
+namespace {
+
+TEST(WorkPool, RunsEverythingThatItTookBeforeItStops) {
+  std::atomic<int> done{0};
+  {
+    WorkPool pool(2, 100);
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(pool.post([&] { ++done; }));
+    pool.stop();
+    EXPECT_FALSE(pool.post([&] { ++done; }));
+  }
+  EXPECT_EQ(done.load(), 50);
+}
+
+TEST(WorkPool, RefusesWorkWhenItsQueueIsFull) {
+  WorkPool pool(1, 2);
+  std::promise<void> gate;
+  std::promise<void> begun;
+  ASSERT_TRUE(pool.post([&] {
+    begun.set_value();
+    gate.get_future().wait();
+  }));
+  begun.get_future().wait();
+  EXPECT_TRUE(pool.post([] {}));
+  EXPECT_TRUE(pool.post([] {}));
+  EXPECT_FALSE(pool.post([] {}));
+  gate.set_value();
+}
+
+}  // namespace
+}  // namespace tailor::engine

@@ -1,0 +1,193 @@
+// The HTTP server against clients that are wrong, slow or too many.
+#include "coordinator/http/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/coordinator/engine/support.h"
+#include "tests/coordinator/http/raw_client.h"
+
+namespace tailor::http {
+namespace {
+
+using tailor::testing::eventually;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void start(Options options = {}) {
+    options.listen = "127.0.0.1:0";
+    auto server = Server::start(options, [](const Request& request) {
+      if (request.path == "/throw") throw std::runtime_error("a bug");
+      Response response;
+      response.content_type = "text/plain";
+      response.body = request.method + " " + request.path;
+      for (const auto& [key, value] : request.query) response.body += " " + key + "=" + value;
+      if (request.accepts_gzip) response.body += " gzip";
+      return response;
+    });
+    ASSERT_TRUE(server.has_value()) << server.error().message();
+    server_ = std::move(*server);
+    port_ = server_->port();
+  }
+  std::unique_ptr<Server> server_;
+  int port_ = 0;
+};
+
+TEST_F(HttpServerTest, DecodesPathAndQuery) {
+  start();
+  const auto answer = get(port_, "/a%20b/c?x=1%262&y=a+b&z");
+  EXPECT_EQ(status_of_answer(answer), 200);
+  EXPECT_EQ(body_of(answer), "GET /a b/c x=1&2 y=a b z=");
+}
+
+TEST_F(HttpServerTest, KeepsAConnectionForSeveralRequests) {
+  start();
+  const auto answers = talk(
+      port_,
+      "GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(answers, HasSubstr("GET /1"));
+  EXPECT_THAT(answers, HasSubstr("GET /2"));
+}
+
+TEST_F(HttpServerTest, AHeadRequestHasTheLengthAndNoBody) {
+  start();
+  const auto answer = talk(port_, "HEAD /page HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(status_of_answer(answer), 200);
+  EXPECT_THAT(answer, HasSubstr("Content-Length: 10"));
+  EXPECT_EQ(body_of(answer), "");
+}
+
+TEST_F(HttpServerTest, MalformedRequestsAreAnsweredAndNeverCrash) {
+  start();
+  for (const std::string bad :
+       {"nonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+        "GET / HTTP/1.1\r\nContent-Length: minus one\r\n\r\n", "GET / HTTP/1.1\r\n: empty\r\n\r\n",
+        "\x16\x03\x01\x02 a TLS hello\r\n\r\n"}) {
+    const auto answer = talk(port_, bad);
+    EXPECT_EQ(status_of_answer(answer), 400) << bad;
+    EXPECT_THAT(body_of(answer), HasSubstr("\"error\""));
+  }
+  EXPECT_EQ(status_of_answer(get(port_, "/%zz")), 400);
+  EXPECT_EQ(status_of_answer(get(port_, "/a?b=%1")), 400);
+  EXPECT_EQ(status_of_answer(get(port_, "relative")), 400);
+  EXPECT_EQ(status_of_answer(get(port_, "/still-there")), 200);
+}
+
+TEST_F(HttpServerTest, OtherMethodsAreNotAllowed) {
+  start();
+  for (const std::string method : {"POST", "PUT", "DELETE", "OPTIONS", "PATCH"}) {
+    const auto answer =
+        talk(port_,
+             method + " / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}");
+    EXPECT_EQ(status_of_answer(answer), 405) << method;
+    EXPECT_THAT(answer, HasSubstr("Allow: GET, HEAD"));
+  }
+}
+
+TEST_F(HttpServerTest, LargeHeadersAndBodiesAreCutOff) {
+  Options options;
+  options.header_bytes_max = 1024;
+  options.body_bytes_max = 100;
+  start(options);
+  EXPECT_EQ(status_of_answer(get(port_, "/", "X-Long: " + std::string(5000, 'a') + "\r\n")), 431);
+  EXPECT_EQ(status_of_answer(
+                talk(port_, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")),
+            413);
+}
+
+TEST_F(HttpServerTest, AHandlerThatThrowsIsA500AndTheServerGoesOn) {
+  start();
+  const auto answer = get(port_, "/throw");
+  EXPECT_EQ(status_of_answer(answer), 500);
+  EXPECT_THAT(answer, Not(HasSubstr("a bug"))) << "internals stay in the log";
+  EXPECT_EQ(status_of_answer(get(port_, "/next")), 200);
+}
+
+TEST_F(HttpServerTest, ASlowClientIsCutOff) {
+  Options options;
+  options.read_ms_max = 50;
+  start(options);
+  RawClient slow(port_);
+  ASSERT_TRUE(slow.send("GET / HT"));
+  EXPECT_EQ(slow.read_all(), "");
+}
+
+TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreClosedAndRoomComesBack) {
+  Options options;
+  options.connections_max = 2;
+  start(options);
+  auto first = std::make_unique<RawClient>(port_);
+  auto second = std::make_unique<RawClient>(port_);
+  // A third is closed once the two have been accepted.
+  ASSERT_TRUE(eventually([&] {
+    RawClient third(port_);
+    third.send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+    return third.read_all().empty();
+  }));
+  first.reset();
+  second.reset();
+  EXPECT_TRUE(eventually([&] { return status_of_answer(get(port_, "/")) == 200; }));
+}
+
+TEST_F(HttpServerTest, EveryAnswerForbidsForeignScriptsAndFrames) {
+  start();
+  const auto answer = get(port_, "/");
+  EXPECT_THAT(answer, HasSubstr("Content-Security-Policy: default-src 'self'"));
+  EXPECT_THAT(answer, HasSubstr("frame-ancestors 'none'"));
+  EXPECT_THAT(answer, HasSubstr("X-Content-Type-Options: nosniff"));
+}
+
+TEST_F(HttpServerTest, UnderstandsWhatAClientSaysAboutGzip) {
+  start();
+  EXPECT_THAT(get(port_, "/", "Accept-Encoding: deflate, gzip;q=0.5\r\n"), HasSubstr(" gzip"));
+  EXPECT_THAT(get(port_, "/", "Accept-Encoding: *\r\n"), HasSubstr(" gzip"));
+  EXPECT_THAT(get(port_, "/", "Accept-Encoding: gzip;q=0\r\n"), Not(HasSubstr(" gzip")));
+  EXPECT_THAT(get(port_, "/", "Accept-Encoding: br\r\n"), Not(HasSubstr(" gzip")));
+}
+
+TEST_F(HttpServerTest, APortInUseIsAConflict) {
+  start();
+  Options options;
+  options.listen = "127.0.0.1:" + std::to_string(port_);
+  const auto second = Server::start(options, [](const Request&) { return Response(); });
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), Code::kAlreadyExists);
+  EXPECT_THAT(second.error().message(), HasSubstr(options.listen));
+}
+
+TEST_F(HttpServerTest, StoppingEndsOpenConnections) {
+  start();
+  RawClient open(port_);
+  open.send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
+  std::jthread stopper([&] {
+    server_->stop();
+    server_.reset();
+  });
+  open.read_all();  // returns: the connection was closed
+}
+
+TEST(SplitAddress, ReadsHostsAndPortsAndNothingElse) {
+  EXPECT_EQ(split_address("127.0.0.1:7070").value(),
+            std::pair(std::string("127.0.0.1"), std::uint16_t{7070}));
+  EXPECT_EQ(split_address("[::1]:0").value(), std::pair(std::string("::1"), std::uint16_t{0}));
+  for (const char* bad :
+       {"", "7070", ":7070", "host", "host:", "host:x", "host:65536", "::1:7070", "h:-1"}) {
+    EXPECT_FALSE(split_address(bad).has_value()) << bad;
+  }
+}
+
+TEST(IsLoopback, KnowsTheLoopbackAddresses) {
+  for (const char* host : {"127.0.0.1", "127.9.9.9", "::1", "localhost"})
+    EXPECT_TRUE(is_loopback(host)) << host;
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org"}) {
+    EXPECT_FALSE(is_loopback(host)) << host;
+  }
+}
+
+}  // namespace
+}  // namespace tailor::http
