@@ -11,6 +11,9 @@
 namespace tailor::sweep {
 namespace {
 
+/// Bounds the work of solving a size, which makes a frame for every size it tries.
+constexpr std::int64_t kSubMlpsMax = 65'536;
+
 const AxisValue* find(const Point& keys, std::string_view path) {
   const auto found = keys.find(std::string(path));
   return found == keys.end() ? nullptr : &found->second;
@@ -111,6 +114,11 @@ Result<Blueprint> make_blueprint(const Point& keys) {
               "stack)",
               out.k));
     }
+  }
+  if (std::int64_t{layers} * out.k > kSubMlpsMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("`layers` x `ffn.k` is {} x {}; allowed: up to {} sub-MLPs", layers,
+                             out.k, kSubMlpsMax));
   }
   TAILOR_ASSIGN_OR_RETURN(out.schedule.kind,
                           shape::parse_schedule_kind(text_of(keys, "schedule.kind", "uniform")));

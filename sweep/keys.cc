@@ -14,6 +14,7 @@ namespace tailor::sweep {
 namespace {
 
 constexpr double kTokensMax = 1e15;
+constexpr std::int64_t kBatchTokensMax = 1'000'000'000;
 constexpr double kTiny = 1e-12;
 
 const std::vector<Key>& architecture_table() {
@@ -96,6 +97,10 @@ Result<std::int64_t> tokens_in(const AxisValue& value, std::int64_t low) {
 
 Result<std::int64_t> batch_in(const AxisValue& value, std::int64_t sequence_length) {
   TAILOR_ASSIGN_OR_RETURN(const std::int64_t tokens, tokens_in(value, 1));
+  if (tokens > kBatchTokensMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("{} tokens are too many for one step; allowed: up to 1e9", tokens));
+  }
   if (std::holds_alternative<std::int64_t>(value) && tokens % sequence_length != 0) {
     return error(
         Code::kInvalidArgument,
@@ -148,6 +153,17 @@ Status set_warmup(const AxisValue& value, protocol::LrScheduleSpec* schedule) {
   if (!steps || *steps < 0 || *steps > 1e12 || *steps != std::floor(*steps)) return wrong();
   schedule->warmup_steps = static_cast<std::int64_t>(*steps);
   return Status::ok();
+}
+
+/// The largest divisor of `number` that is at most `limit`. REQUIRES: both >= 1.
+std::int64_t largest_divisor(std::int64_t number, std::int64_t limit) {
+  std::int64_t best = 1;
+  for (std::int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    if (i <= limit) best = std::max(best, i);
+    if (number / i <= limit) best = std::max(best, number / i);
+  }
+  return best;
 }
 
 double number_of(const AxisValue& value) {
@@ -294,14 +310,13 @@ Status finish_train(std::int64_t sequence_length, double tokens_per_parameter,
   }
   if (train->micro_batch_tokens > 0) {
     const std::int64_t batch = train->batch_tokens / sequence_length;
-    std::int64_t micro = std::min(batch, train->micro_batch_tokens / sequence_length);
+    const std::int64_t micro = std::min(batch, train->micro_batch_tokens / sequence_length);
     if (micro < 1) {
       return invalid(
           fmt::format("`train.micro_batch` is {} tokens; allowed: at least one sequence of {}",
                       train->micro_batch_tokens, sequence_length));
     }
-    while (batch % micro != 0) --micro;
-    train->micro_batch_tokens = micro * sequence_length;
+    train->micro_batch_tokens = largest_divisor(batch, micro) * sequence_length;
   }
   return Status::ok();
 }

@@ -22,7 +22,7 @@ namespace {
 
 using protocol::EndClass;
 
-constexpr double kParametersMax = 1e15;
+constexpr std::int64_t kParametersMax = 1'000'000'000'000;
 constexpr std::size_t kSeedsMax = 1'000;
 
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> known) {
@@ -198,8 +198,7 @@ class Parser {
     const auto solve_for = table->one_of("solve_for", {"d_h", "layers", "d_model"});
     budget.width_multiple =
         static_cast<std::int32_t>(table->integer_in("width_multiple", 1, 4'096).value_or(1));
-    budget.tolerance =
-        table->integer_in("tolerance", 0, static_cast<std::int64_t>(kParametersMax)).value_or(0);
+    budget.tolerance = table->integer_in("tolerance", 0, kParametersMax).value_or(0);
     const auto attention_value = table->value("attention");
     const auto attention = table->one_of("attention", {"fixed", "free"});
     TAILOR_RETURN_IF_ERROR(table->finish());
@@ -235,8 +234,8 @@ class Parser {
     }
     const auto parameters = value.as_integer();
     if (!parameters) return;
-    if (*parameters < 1 || static_cast<double>(*parameters) > kParametersMax) {
-      return value.fail(fmt::format("`budget.parameters` is {}; allowed: 1 to 1e15", *parameters));
+    if (*parameters < 1 || *parameters > kParametersMax) {
+      return value.fail(fmt::format("`budget.parameters` is {}; allowed: 1 to 1e12", *parameters));
     }
     budget.parameters = *parameters;
   }

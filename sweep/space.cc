@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -13,9 +14,10 @@ namespace {
 
 constexpr std::uint64_t kSaturated = 1ull << 63;
 
+/// A grid value: 0.3, not the 0.30000000000000004 of 0.1 + 2 x 0.1.
 AxisValue number(const Axis& axis, double value) {
   if (axis.is_integer) return static_cast<std::int64_t>(std::llround(value));
-  return value;
+  return std::strtod(fmt::format("{:.12g}", value).c_str(), nullptr);
 }
 
 }  // namespace

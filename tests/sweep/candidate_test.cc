@@ -186,6 +186,23 @@ TEST(Candidate, InfeasiblePointsSayWhy) {
               HasSubstr("does not satisfy \"d_model / layers <= 64\" (d_model = 128, layers = 1)"));
 }
 
+TEST(Candidate, AbsurdSizesAreRefusedInBoundedTime) {
+  const Spec spec = parse_or_die({});
+  EXPECT_THAT(refusal(spec, {{"layers", std::int64_t{4096}},
+                             {"ffn.kind", std::string("hourglass")},
+                             {"ffn.k", std::int64_t{1024}}}),
+              HasSubstr("allowed: up to 65536 sub-MLPs"));
+  SweepText text;
+  text.budget = "[budget]\nparameters = 999_999_999_999\nsolve_for = \"d_model\"\n";
+  text.architecture = "[architecture]\nlayers = 4096\nhead_dim = 2\nffn = { d_h = 100 }\n";
+  text.candidates.clear();
+  text.top = "name = \"x\"\n";
+  text.space = "[space]\nvocab_size = [512]\n";
+  text.train = "[train]\ntokens = 1000\nbatch = 1024\n";
+  EXPECT_THAT(refusal(parse_or_die(text), {}),
+              HasSubstr("no size from 2 to 262144 (step 2) meets the budget"));
+}
+
 TEST(Candidate, ConstraintsOfTheSpaceDoNotBindNamedCandidates) {
   SweepText text;
   text.space = "[space]\nlayers = [4]\nconstraints = [\"d_h_ratio < 4\"]\n";

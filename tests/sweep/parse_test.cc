@@ -290,7 +290,7 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) { t.budget = "[budget]\ncounts = \"body\"\n"; }, "[budget]",
        "`budget.parameters` is missing"},
       {[](auto& t) { t.budget = "[budget]\nparameters = -5\n"; }, "-5",
-       "`budget.parameters` is -5; allowed: 1 to 1e15"},
+       "`budget.parameters` is -5; allowed: 1 to 1e12"},
       {[](auto& t) { t.budget = "[budget]\nparameters = \"113M\"\n"; }, "\"113M\"",
        "`budget.parameters` is \"113M\"; allowed: an integer or \"same as baseline\""},
       {[](auto& t) {
