@@ -106,6 +106,7 @@ void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& messa
   if (message.offset <= stored && message.bytes.size() > stored - message.offset) {
     std::string news = message.bytes.substr(stored - message.offset);
     row.log_bytes = stored + news.size();
+    row.state = AttemptState::kRunning;  // a trainer wrote this: the order was carried out
     t.append(storage::LogRow{row.id, stored, std::move(news)});
     t.touch(row);
   }

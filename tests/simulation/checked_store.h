@@ -1,0 +1,27 @@
+// CheckedStore: the disk of the coordinator. A MemoryStore that outlives crashes, can be full, and
+// tells the ledger what became durable.
+#pragma once
+
+#include <span>
+
+#include "storage/memory_store.h"
+#include "tests/simulation/ledger.h"
+
+namespace tailor::simulation {
+
+class CheckedStore {
+ public:
+  CheckedStore(Context& context, Ledger& ledger) : c_(context), ledger_(ledger) {}
+
+  bool full = false;
+
+  Result<storage::Snapshot> load() { return store_.load(); }
+  Status commit(std::span<const storage::Mutation> batch);
+
+ private:
+  Context& c_;
+  Ledger& ledger_;
+  storage::MemoryStore store_;
+};
+
+}  // namespace tailor::simulation

@@ -1,0 +1,204 @@
+#include "tests/simulation/coordinator.h"
+
+#include <fmt/format.h>
+
+namespace tailor::simulation {
+namespace {
+
+constexpr std::int64_t kRetryCommitMs = 500;
+constexpr std::int64_t kStallMs = 1'000;
+
+core::Options core_options() {
+  core::Options options;
+  options.heartbeat_ms = 1'000;
+  options.lease_ms = 8'000;
+  options.backoff_ms = 500;
+  options.queue_ahead = 5;
+  options.draws_per_step = 3;
+  return options;
+}
+
+/// A search algorithm with a witness: no candidate may be heard of twice.
+class Witnessed final : public search::Algorithm {
+ public:
+  Witnessed(std::unique_ptr<search::Algorithm> inner, std::string sweep,
+            std::set<std::string>* heard, Context* c)
+      : inner_(std::move(inner)), sweep_(std::move(sweep)), heard_(heard), c_(c) {}
+
+  void update(std::span<const search::Observation> finished) override {
+    for (const search::Observation& observation : finished) {
+      const std::string key = sweep_ + ": " + sweep::point_name(observation.point);
+      if (!heard_->insert(key).second) c_->fail("the search heard twice of " + key);
+      c_->count("search updates");
+    }
+    inner_->update(finished);
+  }
+  std::vector<sweep::Point> suggest(std::size_t count) override { return inner_->suggest(count); }
+  std::optional<std::uint64_t> remaining() const override { return inner_->remaining(); }
+  std::string save() const override { return inner_->save(); }
+  Status load(std::string_view text) override { return inner_->load(text); }
+
+ private:
+  std::unique_ptr<search::Algorithm> inner_;
+  const std::string sweep_;
+  std::set<std::string>* heard_;
+  Context* c_;
+};
+
+}  // namespace
+
+core::Now Coordinator::read_clock() const { return {c_.now() + clock_offset_, c_.clock.wall_ms()}; }
+
+void Coordinator::start() {
+  const auto snapshot = store_.load();
+  if (!snapshot) return c_.fail("the store does not load: " + snapshot.error().to_string());
+  clock_offset_ = c_.up_to(1'000'000'000);  // another boot, another origin
+  auto loaded = core::load(*snapshot, core_options(), read_clock());
+  if (!loaded) return c_.fail("the state does not load: " + loaded.error().to_string());
+  state_ = std::move(*loaded);
+  heard_ = heard_committed_;
+  wrap_searches();
+  c_.trace("C", "starts");
+  post(core::Tick{});
+}
+
+void Coordinator::crash() {
+  if (!up()) return;
+  c_.count("coordinator crash");
+  c_.trace("C", "crashes");
+  const std::string before = busy_ ? "" : core::durable_text(*state_);
+  state_.reset();
+  mailbox_.clear();
+  writes_.clear();
+  outward_.clear();
+  busy_ = false;
+  ++life_;
+  ++timer_;
+  if (before.empty()) return c_.count("coordinator crash: before a commit");
+  // Nothing was under way, so the disk must give back the very state that was there.
+  const auto loaded = core::load(store_.load().value(), core_options(), read_clock());
+  if (!loaded) return c_.fail("the state does not load: " + loaded.error().to_string());
+  const std::string after = core::durable_text(*loaded);
+  if (after != before) {
+    std::size_t at = 0;
+    while (at < before.size() && at < after.size() && before[at] == after[at]) ++at;
+    const std::size_t from = at < 100 ? 0 : at - 100;
+    c_.fail(fmt::format("a restart changes the state: '{}' became '{}'", before.substr(from, 300),
+                        after.substr(from, 300)));
+  }
+}
+
+void Coordinator::post(core::Event event) {
+  if (!up()) return;
+  mailbox_.push_back(std::move(event));
+  pump();
+}
+
+void Coordinator::pump() {
+  if (!up() || busy_ || mailbox_.empty()) return;
+  busy_ = true;
+  batch_began_ = c_.now();
+  c_.after(0, [this, life = life_] {
+    if (life == life_) run_batch();
+  });
+}
+
+void Coordinator::run_batch() {
+  const std::uint64_t size = 1 + c_.rng.below(c_.faults.batch_max);
+  for (std::uint64_t i = 0; i < size && !mailbox_.empty(); ++i) {
+    const core::Event event = std::move(mailbox_.front());
+    mailbox_.pop_front();
+    core::Effects effects = core::step(*state_, event, read_clock());
+    c_.count("core steps");
+    const Status sound = core::check_invariants(*state_);
+    if (!sound.is_ok()) return c_.fail("invariant: " + sound.message());
+    check_outward(effects);
+    wrap_searches();
+    c_.trace("C", fmt::format("event {} -> {} rows, {} messages", event.index(),
+                              effects.writes.size(), effects.outward.size()));
+    std::move(effects.writes.begin(), effects.writes.end(), std::back_inserter(writes_));
+    std::move(effects.outward.begin(), effects.outward.end(), std::back_inserter(outward_));
+    wake_at_ms_ = effects.wake_at_ms;
+  }
+  const std::int64_t commit_ms =
+      writes_.empty() ? 0 : c_.up_to(c_.healed ? 5 : c_.faults.commit_ms_max);
+  c_.after(commit_ms, [this, life = life_] {
+    if (life == life_) finish_commit();
+  });
+}
+
+void Coordinator::finish_commit() {
+  if (!writes_.empty()) {
+    if (!store_.commit(writes_).is_ok()) {
+      return c_.after(kRetryCommitMs, [this, life = life_] {
+        if (life == life_) finish_commit();
+      });
+    }
+    writes_.clear();
+  }
+  heard_committed_ = heard_;
+  // Durable. A crash may still come before anybody hears of it.
+  c_.after(0, [this, life = life_] {
+    if (life != life_) return;
+    std::vector<core::Outward> outward = std::move(outward_);
+    outward_.clear();
+    busy_ = false;
+    const std::int64_t gap = c_.now() - batch_began_;
+    if (gap >= kStallMs) {
+      c_.count("stall");
+      mailbox_.push_front(core::Stalled{gap});
+    }
+    set_timer(wake_at_ms_);
+    release(std::move(outward));
+    pump();
+  });
+}
+
+void Coordinator::release(std::vector<core::Outward> outward) {
+  for (core::Outward& out : outward) {
+    if (auto* message = std::get_if<core::SendTo>(&out)) {
+      ledger_.released(message->message);
+      send(message->session, std::move(message->message));
+    } else if (auto* ended = std::get_if<core::CloseSession>(&out)) {
+      close(ended->session, ended->status);
+    } else if (auto* answer = std::get_if<core::Reply>(&out)) {
+      reply(*answer);
+    }
+  }
+}
+
+/// No effect names what is not there.
+void Coordinator::check_outward(const core::Effects& effects) {
+  for (const core::Outward& out : effects.outward) {
+    const auto* message = std::get_if<core::SendTo>(&out);
+    if (message == nullptr) continue;
+    if (!state_->worker_by_session.contains(message->session)) {
+      c_.fail(fmt::format("a message goes to session {}, which is not open", message->session));
+    }
+    const auto* assign = std::get_if<protocol::Assign>(&message->message);
+    if (assign == nullptr) continue;
+    const auto trial = state_->trials.find(assign->spec.trial);
+    if (trial == state_->trials.end() || !trial->second.live ||
+        trial->second.live->row.token != assign->spec.token) {
+      c_.fail(fmt::format("{} is sent out without being live", assign->spec.trial.to_string()));
+    }
+  }
+}
+
+void Coordinator::wrap_searches() {
+  for (auto& [id, sweep] : state_->sweeps) {
+    if (!sweep.algorithm || dynamic_cast<Witnessed*>(sweep.algorithm.get()) != nullptr) continue;
+    sweep.algorithm =
+        std::make_unique<Witnessed>(std::move(sweep.algorithm), sweep.row.name, &heard_, &c_);
+  }
+}
+
+void Coordinator::set_timer(std::optional<MonotonicMs> wake_at_ms) {
+  const std::uint64_t timer = ++timer_;
+  if (!wake_at_ms) return;
+  c_.after(*wake_at_ms - read_clock().mono_ms, [this, timer] {
+    if (timer == timer_ && up()) post(core::Tick{});
+  });
+}
+
+}  // namespace tailor::simulation

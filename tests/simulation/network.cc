@@ -1,0 +1,149 @@
+#include "tests/simulation/network.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tailor::simulation {
+
+Network::Stream* Network::find(int node, std::uint64_t life, std::uint64_t session) {
+  for (auto& [id, stream] : streams_) {
+    if (stream.node == node && stream.life == life && stream.session == session && !stream.dead)
+      return &stream;
+  }
+  return nullptr;
+}
+
+Network::Stream* Network::live(core::SessionId id) {
+  const auto found = streams_.find(id);
+  return found == streams_.end() || found->second.dead ? nullptr : &found->second;
+}
+
+bool Network::cut_off(int node) const {
+  const auto found = cut_until_.find(node);
+  return found != cut_until_.end() && found->second > c_.now();
+}
+
+void Network::open(int node, std::uint64_t life, std::uint64_t session) {
+  c_.after(c_.network_delay(), [=, this] {
+    if (!coordinator_up() || cut_off(node)) {
+      return c_.after(c_.up_to(1'000), [=, this] {
+        closed(node, life, session, {Code::kUnavailable, "connection refused"});
+      });
+    }
+    Stream stream;
+    stream.id = next_id_++;
+    stream.node = node;
+    stream.life = life;
+    stream.session = session;
+    const core::SessionId id = stream.id;
+    streams_.emplace(id, std::move(stream));
+    c_.after(c_.network_delay(), [=, this] {
+      if (live(id) != nullptr) opened(node, life, session);
+    });
+  });
+}
+
+void Network::send_up(int node, std::uint64_t life, std::uint64_t session,
+                      protocol::WorkerMessage message) {
+  Stream* stream = find(node, life, session);
+  if (stream == nullptr) return;
+  stream->up.push_back(std::move(message));
+  stream->up_at = std::max(stream->up_at, c_.now() + c_.network_delay());
+  c_.after(stream->up_at - c_.now(), [this, id = stream->id] { arrive_up(id); });
+}
+
+void Network::send_down(core::SessionId id, protocol::CoordinatorMessage message) {
+  Stream* found = live(id);
+  if (found == nullptr) return;
+  Stream& stream = *found;
+  stream.down.push_back(std::move(message));
+  stream.down_at = std::max(stream.down_at, c_.now() + c_.network_delay());
+  c_.after(stream.down_at - c_.now(), [this, id] { arrive_down(id); });
+}
+
+void Network::arrive_up(core::SessionId id) {
+  Stream* found = live(id);
+  if (found == nullptr || found->up.empty()) return;
+  Stream& stream = *found;
+  if (cut_off(stream.node)) {
+    return c_.after(cut_until_.at(stream.node) - c_.now(), [this, id] { arrive_up(id); });
+  }
+  protocol::WorkerMessage message = std::move(stream.up.front());
+  stream.up.pop_front();
+  if (auto* hello = std::get_if<protocol::Hello>(&message); hello != nullptr && !stream.greeted) {
+    stream.greeted = true;
+    to_coordinator(core::SessionOpened{id, std::move(*hello)});
+  } else {
+    to_coordinator(core::SessionMessage{id, std::move(message)});
+  }
+}
+
+void Network::arrive_down(core::SessionId id) {
+  Stream* found = live(id);
+  if (found == nullptr || found->down.empty()) return;
+  Stream& stream = *found;
+  if (cut_off(stream.node)) {
+    return c_.after(cut_until_.at(stream.node) - c_.now(), [this, id] { arrive_down(id); });
+  }
+  protocol::CoordinatorMessage message = std::move(stream.down.front());
+  stream.down.pop_front();
+  to_worker(stream.node, stream.life, stream.session, std::move(message));
+}
+
+void Network::kill(Stream& stream, bool tell_worker, bool tell_coordinator, const Status& reason) {
+  if (stream.dead) return;
+  stream.dead = true;
+  c_.after(0, [this, id = stream.id] { streams_.erase(id); });
+  c_.count("stream broke");
+  if (tell_worker) {
+    c_.after(c_.network_delay(),
+             [this, node = stream.node, life = stream.life, session = stream.session, reason] {
+               closed(node, life, session, reason);
+             });
+  }
+  if (tell_coordinator && stream.greeted) {
+    const std::int64_t late = c_.healed ? 1'000 : c_.up_to(c_.faults.half_open_ms_max);
+    c_.after(late, [this, id = stream.id] { to_coordinator(core::SessionClosed{id}); });
+  }
+}
+
+void Network::close_from_worker(int node, std::uint64_t life, std::uint64_t session) {
+  if (Stream* stream = find(node, life, session)) kill(*stream, false, true, {});
+}
+
+void Network::close_from_coordinator(core::SessionId id, const Status& reason) {
+  if (Stream* stream = live(id)) kill(*stream, true, true, reason);
+}
+
+void Network::node_died(int node) {
+  for (auto& [id, stream] : streams_) {
+    if (stream.node == node) kill(stream, false, true, {});
+  }
+}
+
+void Network::coordinator_died() {
+  for (auto& [id, stream] : streams_)
+    kill(stream, true, false, {Code::kUnavailable, "connection reset"});
+}
+
+void Network::drop_one() {
+  std::vector<Stream*> open;
+  for (auto& [id, stream] : streams_) {
+    if (!stream.dead) open.push_back(&stream);
+  }
+  if (open.empty()) return;
+  kill(*open[c_.rng.below(open.size())], true, true, {Code::kUnavailable, "stream reset"});
+}
+
+void Network::partition(int node, std::int64_t ms) {
+  c_.count("partition");
+  std::int64_t& until = cut_until_[node];
+  until = std::max(until, c_.now() + ms);
+}
+
+void Network::heal() {
+  for (auto& [node, until] : cut_until_) until = std::min(until, c_.now());
+}
+
+}  // namespace tailor::simulation

@@ -1,0 +1,141 @@
+#include "tests/simulation/users.h"
+
+#include <fmt/format.h>
+
+#include "sweep/spec.h"
+
+namespace tailor::simulation {
+namespace {
+
+constexpr const char* kCommon = R"(
+objectives = ["validation_loss"]
+[data]
+train = "train.tokens"
+validation = "validation.tokens"
+sequence_length = 16
+[architecture]
+family = "llama"
+d_model = 32
+layers = 2
+head_dim = 16
+vocab_size = 256
+ffn = { kind = "swiglu", d_h = 64 }
+[train]
+tokens = 1024
+batch = 64
+)";
+
+// Named candidates, two of them equal; a grid with infeasible points and one that repeats a named
+// candidate.
+constexpr const char* kGrid = R"(
+[[candidate]]
+name = "plain"
+[[candidate]]
+name = "wide"
+"ffn.d_h" = 160
+[[candidate]]
+name = "wide too"
+"ffn.d_h" = 160
+[space]
+"ffn.d_h" = [64, 96, 128, 160]
+"layers" = [1, 2, 4]
+constraints = ["layers <= 2"]
+[search]
+algorithm = "grid"
+[seeds]
+count = 2
+[retry]
+oom = 2
+node_lost = 50
+lease_lost = 50
+)";
+
+constexpr const char* kRandom = R"(
+[space]
+"ffn.d_h" = { min = 32, max = 256, step = 1 }
+"train.optimizer.lr" = { min = 1e-4, max = 1e-2, log = true }
+[search]
+algorithm = "random"
+trials = 8
+seed = 3
+[seeds]
+count = 1
+[resources]
+parallel = 2
+)";
+
+}  // namespace
+
+void Users::begin() {
+  files_.push_back({std::string("name = \"grid-sweep\"\n") + kCommon + kGrid, "grid-sweep"});
+  files_.push_back({std::string("name = \"random-sweep\"\n") + kCommon + kRandom, "random-sweep"});
+  submit(0);
+  c_.after(c_.up_to(20'000), [this] { submit(1); });
+}
+
+void Users::submit(std::size_t which) {
+  if (coordinator_up()) {
+    const File& file = files_[which];
+    const auto spec = sweep::parse(file.text, file.name + ".toml", "/data");
+    if (!spec) return c_.fail("the sweep file does not parse: " + spec.error().message());
+    const core::RequestId request = ask();
+    submissions_[request] = which;
+    post(core::SubmitSweep{request, std::make_shared<const sweep::Spec>(*spec), file.text, "/data",
+                           sweep::spec_hash(file.text, "/data")});
+  }
+  c_.after(5'000, [this, which] {
+    if (!ids_.contains(which) || c_.chance(0.1)) submit(which);
+  });
+}
+
+void Users::on_reply(const core::Reply& reply) {
+  if (open_.erase(reply.request) == 0) {
+    return c_.fail(fmt::format("request {} was answered twice, or never asked", reply.request));
+  }
+  const auto submission = submissions_.find(reply.request);
+  if (submission == submissions_.end()) return;
+  if (!reply.status.is_ok())
+    return c_.fail("a submission was refused: " + reply.status.to_string());
+  const SweepId id = std::get<core::SubmitOutcome>(reply.body).sweep;
+  const auto [known, is_new] = ids_.emplace(submission->second, id);
+  if (known->second != id) c_.fail("the same file was given two ids");
+}
+
+void Users::act(std::size_t workers) {
+  if (!coordinator_up() || ids_.empty()) return;
+  const SweepId sweep{1 + c_.rng.below(2)};
+  const TrialId trial{1 + c_.rng.below(40)};
+  c_.count("request");
+  switch (c_.rng.below(12)) {
+    case 0:
+    case 1:
+    case 2:
+      return post(core::ControlSweep{ask(), sweep, core::SweepAction::kPause, 0});
+    case 3:
+    case 4:
+    case 5:
+      return post(core::ControlSweep{ask(), sweep, core::SweepAction::kResume, 0});
+    case 6:
+      if (c_.chance(0.1)) post(core::ControlSweep{ask(), sweep, core::SweepAction::kCancel, 0});
+      return;
+    case 7:
+    case 8:
+      return post(core::ControlTrials{ask(), {trial}, {}, core::TrialAction::kCancel, false});
+    case 9:
+      ledger_.allow_retry(sweep);
+      return post(core::ControlTrials{ask(), {}, sweep, core::TrialAction::kRetry, false});
+    case 10:
+      return post(core::DrainWorker{ask(), WorkerId{1 + c_.rng.below(workers)}});
+    default:
+      return post(core::ControlSweep{ask(), sweep, core::SweepAction::kSetPriority,
+                                     static_cast<std::int32_t>(c_.rng.below(3))});
+  }
+}
+
+void Users::resume_all() {
+  if (!coordinator_up()) return;
+  for (const auto& [which, id] : ids_)
+    post(core::ControlSweep{ask(), id, core::SweepAction::kResume, 0});
+}
+
+}  // namespace tailor::simulation
