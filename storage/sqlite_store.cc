@@ -288,8 +288,10 @@ Status open_writer(const std::string& path, const SqliteOptions& options,
 Result<std::unique_ptr<Store>> open_sqlite(const std::string& path, const SqliteOptions& options) {
   std::error_code ec;
   // Two names of one file must meet in one lock.
-  const std::string absolute = std::filesystem::weakly_canonical(path, ec).string();
-  if (path.empty() || ec || std::filesystem::path(absolute).filename().empty()) {
+  std::filesystem::path whole = std::filesystem::absolute(path, ec);
+  if (!ec) whole = std::filesystem::weakly_canonical(whole, ec);
+  const std::string absolute = whole.string();
+  if (path.empty() || ec || whole.filename().empty()) {
     return error(Code::kInvalidArgument, fmt::format("`{}` is no file name for a database", path));
   }
   const std::filesystem::path folder = std::filesystem::path(absolute).parent_path();

@@ -1,14 +1,12 @@
 // The process that crash_test.cc kills: commits numbered batches for ever and prints each number
-// once it is acknowledged. storage_crash_child DATABASE FIRST direct|grouped
+// once it is acknowledged. storage_crash_child DATABASE FIRST
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <string_view>
 
 #include "numbered_batch.h"
 #include "storage/sqlite_store.h"
-#include "storage/writer.h"
 
 namespace {
 
@@ -33,26 +31,12 @@ int commit_directly(Store& store, std::uint64_t number) {
   }
 }
 
-int commit_grouped(Store& store, std::uint64_t number) {
-  Writer writer(store);
-  for (;; ++number) {
-    const Status taken =
-        writer.submit(testing::numbered_batch(number), [number](const Status& status) {
-          if (!status.is_ok()) std::_Exit(fail(status));
-          acknowledge(number);
-        });
-    if (!taken.is_ok()) return fail(taken);
-    if (number % testing::kGrouped == 0) writer.flush();
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 3) return 2;
   auto store = open_sqlite(argv[1], {.allow_network_file_system = true});
   if (!store) return fail(store.error());
   const std::uint64_t first = std::strtoull(argv[2], nullptr, 10);
-  return std::string_view(argv[3]) == "grouped" ? commit_grouped(**store, first)
-                                                : commit_directly(**store, first);
+  return commit_directly(**store, first);
 }

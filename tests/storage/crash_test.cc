@@ -21,7 +21,7 @@ using namespace testing;  // NOLINT
 
 class Child {
  public:
-  Child(const std::string& database, std::uint64_t first, const char* mode) {
+  Child(const std::string& database, std::uint64_t first) {
     int ends[2];
     TAILOR_CHECK(::pipe(ends) == 0);
     posix_spawn_file_actions_t actions;
@@ -32,8 +32,7 @@ class Child {
     std::string program = STORAGE_CRASH_CHILD;
     std::string path = database;
     std::string from = std::to_string(first);
-    std::string how = mode;
-    std::array<char*, 5> arguments{program.data(), path.data(), from.data(), how.data(), nullptr};
+    std::array<char*, 4> arguments{program.data(), path.data(), from.data(), nullptr};
     TAILOR_CHECK(
         ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environ) == 0);
     posix_spawn_file_actions_destroy(&actions);
@@ -120,13 +119,13 @@ void pause_us(std::uint64_t microseconds) {
       nullptr);  // the moment of the kill is the input of this test, not a wait for something
 }
 
-void kill_and_check(const char* mode, std::uint64_t under_way_max, std::uint64_t seed) {
+void kill_and_check(std::uint64_t under_way_max, std::uint64_t seed) {
   const TemporaryFolder folder;
   const std::string database = folder.file("crash.db");
   Rng rng(seed);
   std::uint64_t stored = 0;
   for (int round = 0; round < 20; ++round) {
-    Child child(database, stored, mode);
+    Child child(database, stored);
     // Some rounds die while the database is being opened and recovered, most while it is written.
     if (round % 5 != 4) {
       ASSERT_TRUE(child.read_until(stored + rng.next_u64() % 120)) << "the child ended by itself";
@@ -147,11 +146,7 @@ void kill_and_check(const char* mode, std::uint64_t under_way_max, std::uint64_t
   EXPECT_GT(stored, 300u) << "too few batches to seal a chunk: the test shows less than it says";
 }
 
-TEST(Crash, KilledWhileCommittingNothingAcknowledgedIsLost) { kill_and_check("direct", 1, 11); }
-
-TEST(Crash, KilledInGroupCommitNothingAcknowledgedIsLost) {
-  kill_and_check("grouped", kGrouped, 12);
-}
+TEST(Crash, KilledWhileCommittingNothingAcknowledgedIsLost) { kill_and_check(1, 11); }
 
 }  // namespace
 }  // namespace tailor::storage

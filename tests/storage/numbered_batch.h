@@ -12,8 +12,6 @@ namespace tailor::storage::testing {
 
 inline constexpr int kSeriesPerBatch = 5;
 inline constexpr std::size_t kLogBytesPerBatch = 10;
-/// At most so many batches are under way in grouped mode.
-inline constexpr std::uint64_t kGrouped = 16;
 
 inline std::vector<Mutation> numbered_batch(std::uint64_t number) {
   std::vector<Mutation> batch;
