@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -68,6 +69,9 @@ std::string with_port(const std::string& address, int port) {
 }
 
 Status serve(const Config& config) {
+  // A port in use is the commonest mistake: found before a database is made or migrated.
+  TAILOR_RETURN_IF_ERROR(http::check_listen(config.listen).with_context("gRPC"));
+  TAILOR_RETURN_IF_ERROR(http::check_listen(config.http).with_context("HTTP"));
   const SystemClock clock;
   storage::SqliteOptions store_options;
   store_options.allow_network_file_system = config.allow_network_file_system;
@@ -85,7 +89,13 @@ Status serve(const Config& config) {
 
   std::mutex fatal_mutex;  // guards: fatal
   Status fatal;
+  std::atomic<rpc::Server*> health_service{nullptr};
   engine::Hooks hooks;
+  hooks.on_health = [&](const engine::Health& health) {
+    if (rpc::Server* server = health_service.load()) {
+      server->set_serving(health.running && !health.stalled);
+    }
+  };
   hooks.on_commit = [&](std::span<const storage::Mutation> batch, double seconds) {
     metrics.on_commit(batch, seconds);
   };
@@ -118,7 +128,8 @@ Status serve(const Config& config) {
   TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> rpc,
                           rpc::Server::start(views, rpc_options));
   const std::string grpc_address = with_port(config.listen, rpc->port());
-  rpc->set_serving(true);
+  health_service = rpc.get();
+  rpc->set_serving(!engine->health().stalled);
 
   if (!config.port_file.empty()) {
     TAILOR_RETURN_IF_ERROR(write_file_atomic(
@@ -137,6 +148,7 @@ Status serve(const Config& config) {
   sigwait(&signals, &signal);
   log_info("coordinator", "draining", {{"signal", std::to_string(signal)}});
 
+  health_service = nullptr;
   rpc->stop();
   engine->stop();
   http->stop();

@@ -182,8 +182,12 @@ void Engine::stop() {
 }
 
 void Engine::set_health(bool running, bool stalled, const Status& error) {
-  const std::scoped_lock lock(mutex_);
-  health_ = {running, stalled, error, clock_.wall_ms()};
+  const Health health{running, stalled, error, clock_.wall_ms()};
+  {
+    const std::scoped_lock lock(mutex_);
+    health_ = health;
+  }
+  if (hooks_.on_health) hooks_.on_health(health);
 }
 
 bool Engine::take(std::vector<Item>& items, std::vector<Query>& queries) {

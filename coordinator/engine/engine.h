@@ -59,20 +59,22 @@ class SessionSink {
   virtual void close(const Status& status) = 0;
 };
 
-/// What others may hear of, on the engine thread.
-struct Hooks {
-  /// After each durable batch: its mutations and how long the commit took.
-  std::function<void(std::span<const storage::Mutation>, double seconds)> on_commit;
-  /// The engine has ended by itself (corrupt database, a write that can never succeed).
-  std::function<void(const Status&)> on_fatal;
-};
-
 /// How the engine is doing.
 struct Health {
   bool running = false;  ///< false before start and after stop or a fatal error
   bool stalled = false;  ///< a commit fails and is being retried
   Status last_error;     ///< of the failing commit, or the fatal one
   WallMs since_ms = 0;   ///< when it began
+};
+
+/// What others may hear of, on the engine thread.
+struct Hooks {
+  /// After each durable batch: its mutations and how long the commit took.
+  std::function<void(std::span<const storage::Mutation>, double seconds)> on_commit;
+  /// The engine has ended by itself (corrupt database, a write that can never succeed).
+  std::function<void(const Status&)> on_fatal;
+  /// Commits began to fail, or work again, or the engine has ended.
+  std::function<void(const Health&)> on_health;
 };
 
 class Engine {

@@ -344,32 +344,45 @@ void Server::Impl::accept() {
       });
 }
 
-Result<std::unique_ptr<Server>> Server::start(Options options, Handler handler) {
-  TAILOR_ASSIGN_OR_RETURN(auto address, split_address(options.listen));
-  auto impl = std::make_unique<Impl>(options, std::move(handler));
+namespace {
+
+/// Opens, binds and listens.
+Status listen_on(const std::string& listen, tcp::acceptor& acceptor) {
+  TAILOR_ASSIGN_OR_RETURN(auto address, split_address(listen));
   boost::system::error_code failed;
   const std::string host = address.first == "localhost" ? "127.0.0.1" : address.first;
   const auto ip = asio::ip::make_address(host, failed);
   if (failed) {
-    return error(Code::kInvalidArgument,
-                 fmt::format("\"{}\" is no IP address; use a numeric one, such as 127.0.0.1 or "
-                             "0.0.0.0",
-                             address.first));
+    return {Code::kInvalidArgument,
+            fmt::format("\"{}\" is no IP address; use a numeric one, such as 127.0.0.1 or 0.0.0.0",
+                        address.first)};
   }
   const tcp::endpoint endpoint(ip, address.second);
   const auto step = [&](auto&& action) {
     if (!failed) action();
   };
-  step([&] { impl->acceptor.open(endpoint.protocol(), failed); });
-  step([&] { impl->acceptor.set_option(asio::socket_base::reuse_address(true), failed); });
-  step([&] { impl->acceptor.bind(endpoint, failed); });
-  step([&] { impl->acceptor.listen(asio::socket_base::max_listen_connections, failed); });
-  if (failed) {
-    const bool taken = failed == asio::error::address_in_use;
-    return error(taken ? Code::kAlreadyExists : Code::kUnavailable,
-                 fmt::format("cannot listen on {} for HTTP: {}{}", options.listen, failed.message(),
-                             taken ? " (is another coordinator running?)" : ""));
-  }
+  step([&] { acceptor.open(endpoint.protocol(), failed); });
+  step([&] { acceptor.set_option(asio::socket_base::reuse_address(true), failed); });
+  step([&] { acceptor.bind(endpoint, failed); });
+  step([&] { acceptor.listen(asio::socket_base::max_listen_connections, failed); });
+  if (!failed) return Status::ok();
+  const bool taken = failed == asio::error::address_in_use;
+  return {taken ? Code::kAlreadyExists : Code::kUnavailable,
+          fmt::format("cannot listen on {}: {}{}", listen, failed.message(),
+                      taken ? " (is another coordinator running?)" : "")};
+}
+
+}  // namespace
+
+Status check_listen(const std::string& address) {
+  asio::io_context context;
+  tcp::acceptor acceptor(context);
+  return listen_on(address, acceptor);
+}
+
+Result<std::unique_ptr<Server>> Server::start(Options options, Handler handler) {
+  auto impl = std::make_unique<Impl>(options, std::move(handler));
+  TAILOR_RETURN_IF_ERROR(listen_on(options.listen, impl->acceptor));
   impl->port = impl->acceptor.local_endpoint().port();
   impl->accept();
   for (int i = 0; i < options.threads; ++i) {

@@ -67,6 +67,9 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Whether `address` could be listened on now: to refuse before anything else is begun.
+/// Errors: as Server::start.
+Status check_listen(const std::string& address);
 /// Splits "HOST:PORT" ("[::1]:7071" too). Errors: kInvalidArgument.
 Result<std::pair<std::string, std::uint16_t>> split_address(std::string_view address);
 /// True when HOST is 127.0.0.0/8, ::1 or "localhost".

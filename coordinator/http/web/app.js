@@ -33,7 +33,10 @@ function morph(from, to) {
     return;
   }
   if (from.hasAttribute('data-keep')) return;  // owned by a chart
-  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name)) from.removeAttribute(name);
+  for (const { name } of [...from.attributes]) {
+    const users = from.nodeName === 'DETAILS' && name === 'open';  // opened by the user
+    if (!users && !to.hasAttribute(name)) from.removeAttribute(name);
+  }
   for (const { name, value } of to.attributes) {
     if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
@@ -148,7 +151,9 @@ async function drawCharts() {
     drawnCharts.set(id, text);
     const axis = { gridcolor: color('--line'), zerolinecolor: color('--line'), linecolor: color('--line') };
     await Plotly.react(place, traces, {
-      margin: { l: 60, r: 16, t: 12, b: 46 }, showlegend: true, uirevision: id,
+      margin: { l: 60, r: 16, t: 34, b: 46 }, showlegend: true, uirevision: id,
+      legend: { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom' },
+      modebar: { bgcolor: 'rgba(0,0,0,0)', color: color('--muted'), activecolor: color('--accent') },
       paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
       font: { color: color('--text'), size: 12 }, ...layout,
       xaxis: { ...axis, ...(layout.xaxis || {}) }, yaxis: { ...axis, ...(layout.yaxis || {}) },

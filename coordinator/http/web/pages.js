@@ -75,15 +75,17 @@ function comparison(table, seeds) {
 function sortLink(text, order, query) {
   const active = (query.order || 'id') === order;
   const descending = active && query.descending !== '1';
-  return h('th', { scope: 'col', 'aria-sort': active ? (query.descending === '1' ? 'descending' : 'ascending') : 'none' },
+  return h('th', { scope: 'col', class: order === 'objective' ? 'num' : null, 'aria-sort': active ? (query.descending === '1' ? 'descending' : 'ascending') : 'none' },
     h('a', { href: here({ order, descending: descending ? '1' : undefined, offset: undefined }) },
       text + (active ? (query.descending === '1' ? ' ↓' : ' ↑') : '')));
 }
 
 async function curves(trials, query) {
-  // The address says which trials are drawn; without it, the first of the page that have begun.
-  const begun = trials.filter((t) => t.started_ms || t.state !== 'queued').map((t) => String(t.id));
-  const chosen = query.plot === 'none' ? [] : query.plot ? query.plot.split(',').slice(0, PLOTTED_MAX) : begun.slice(0, 4);
+  // The address says which trials are drawn; without it, one of each candidate on this page that has begun.
+  const candidates = new Set();
+  const begun = trials.filter((t) => t.state !== 'queued' && !candidates.has(t.candidate) && candidates.add(t.candidate))
+    .map((t) => String(t.id));
+  const chosen = query.plot === 'none' ? [] : query.plot ? query.plot.split(',').slice(0, PLOTTED_MAX) : begun.slice(0, 6);
   const details = await Promise.all(chosen.map((id) => api('trials/' + encodeURIComponent(id)).catch(() => null)));
   const known = details.filter(Boolean);
   const metrics = [...new Set(known.flatMap((d) => d.metrics))].sort();

@@ -203,6 +203,29 @@ TEST(Engine, AFullDiskKeepsTheBatchRefusesRequestsAndRecoversAlone) {
   EXPECT_FALSE(store.sweep_by_name("refused").has_value());
 }
 
+TEST(Engine, TellsTheHookWhenStoringFailsAndWhenItWorksAgain) {
+  GatedStore store;
+  ManualClock clock;
+  std::mutex mutex;  // guards: told
+  std::vector<std::pair<bool, bool>> told;
+  Hooks hooks;
+  hooks.on_health = [&](const Health& health) {
+    const std::scoped_lock lock(mutex);
+    told.emplace_back(health.running, health.stalled);
+  };
+  auto engine = start(store, clock, std::move(hooks));
+  store.inner.set_fault(Status(Code::kResourceExhausted, "the disk is full"));
+  Answer answer;
+  engine->request(submit_event(sweep_text()), answer.handler());
+  ASSERT_TRUE(eventually([&] { return store.begun() >= 3; }));
+  store.inner.set_fault(Status::ok());
+  ASSERT_TRUE(answer.wait());
+  engine->stop();
+  const std::vector<std::pair<bool, bool>> expected = {
+      {true, false}, {true, true}, {true, false}, {false, false}};
+  EXPECT_EQ(told, expected) << "once a change, not once a try";
+}
+
 TEST(Engine, NoLeaseRunsOutBecauseTheDiskWasFull) {
   GatedStore store;
   ManualClock clock;

@@ -158,6 +158,9 @@ TEST_F(HttpServerTest, APortInUseIsAConflict) {
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().code(), Code::kAlreadyExists);
   EXPECT_THAT(second.error().message(), HasSubstr(options.listen));
+  EXPECT_EQ(check_listen(options.listen).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(check_listen("127.0.0.1:0").is_ok());
+  EXPECT_EQ(check_listen("nowhere:1").code(), Code::kInvalidArgument);
 }
 
 TEST_F(HttpServerTest, StoppingEndsOpenConnections) {
