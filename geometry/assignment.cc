@@ -2,8 +2,9 @@
 #include "geometry/assignment.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
-#include <queue>
 #include <utility>
 
 #include "base/check.h"
@@ -190,201 +191,226 @@ class DenseSolver {
   std::vector<std::uint32_t> previous_, columns_;
 };
 
-// Costs are c = -gain; a row's own slack costs 0 and is written as column kUnmatched.
+// One side of a matching problem: its duals, its partners and its view of the pairs.
+struct Side {
+  std::vector<double> dual;
+  std::vector<std::uint32_t> partner;
+  std::vector<std::size_t> starts;     // pairs of node i are [starts[i], starts[i + 1])
+  std::vector<std::uint32_t> targets;  // node of the other side
+  std::vector<double> costs;           // -gain
+
+  std::size_t count() const { return dual.size(); }
+};
+
 class SparseSolver {
  public:
-  explicit SparseSolver(const SparseGains& gains)
-      : g_(gains),
-        v_(gains.column_count, 0.0),
-        column_of_row_(gains.row_count(), kUnmatched),
-        row_of_column_(gains.column_count, kUnmatched),
-        placed_(gains.row_count(), 0),
-        distance_(gains.column_count, kInfinity),
-        previous_(gains.column_count, kUnmatched),
-        settled_(gains.column_count, 0) {}
+  SparseSolver(const SparseGains& gains, const MatchingDuals* start,
+               std::span<const std::uint32_t> partners) {
+    const std::size_t rows = gains.row_count(), columns = gains.column_count;
+    TAILOR_CHECK(start == nullptr ||
+                 (start->rows.size() == rows && start->columns.size() == columns));
+    rows_.starts = gains.starts;
+    rows_.targets = gains.columns;
+    for (const double gain : gains.gains) rows_.costs.push_back(-gain);
+    rows_.partner.assign(rows, kUnmatched);
+    columns_.partner.assign(columns, kUnmatched);
+    columns_.dual = start ? start->columns : std::vector<double>(columns, 0.0);
+    rows_.dual = start ? start->rows : std::vector<double>(rows, 0.0);
+    transpose();
+    for (double& v : columns_.dual) v = std::min(v, 0.0);
+    for (std::size_t i = 0; i < rows; ++i) {
+      double least = std::min(rows_.dual[i], 0.0);
+      for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
+        least = std::min(least, rows_.costs[e] - columns_.dual[rows_.targets[e]]);
+      }
+      rows_.dual[i] = least;
+    }
+    for (std::size_t i = 0; i < partners.size(); ++i) keep_if_tight(i, partners[i]);
+  }
 
   Matching solve() {
-    reduce_rows();
-    for (std::uint32_t i = 0; i < placed_.size(); ++i) {
-      if (!placed_[i]) augment(i);
-    }
+    take_free_partners(rows_, columns_);
+    satisfy(rows_, columns_);
+    take_free_partners(columns_, rows_);
+    satisfy(columns_, rows_);
     return finish();
   }
 
  private:
-  double reduced(std::size_t entry) const { return -g_.gains[entry] - v_[g_.columns[entry]]; }
-
-  void reduce_rows() {
-    const std::size_t rows = placed_.size();
-    std::vector<std::uint32_t> free_rows(rows), next;
-    for (std::uint32_t i = 0; i < rows; ++i) free_rows[i] = i;
-    for (int pass = 0; pass < 4 && !free_rows.empty(); ++pass) {
-      std::size_t steps_left = 8 * rows + 16;
-      next.clear();
-      for (const std::uint32_t start : free_rows) {
-        std::uint32_t i = start;
-        while (true) {
-          double best = 0, second = kInfinity;  // the slack, at 0
-          std::uint32_t best_column = kUnmatched, second_column = kUnmatched;
-          for (std::size_t e = g_.starts[i]; e < g_.starts[i + 1]; ++e) {
-            const double value = reduced(e);
-            if (value < best) {
-              second = best;
-              second_column = best_column;
-              best = value;
-              best_column = g_.columns[e];
-            } else if (value < second) {
-              second = value;
-              second_column = g_.columns[e];
-            }
-          }
-          std::uint32_t column = best_column;
-          placed_[i] = 1;
-          if (column == kUnmatched) {
-            column_of_row_[i] = kUnmatched;
-            break;
-          }
-          std::uint32_t owner = row_of_column_[column];
-          const double lowered = v_[column] - (second - best);
-          const bool lowers = lowered < v_[column];
-          if (lowers) {
-            v_[column] = lowered;
-          } else if (owner != kUnmatched) {
-            column = second_column;
-            if (column == kUnmatched) {
-              column_of_row_[i] = kUnmatched;
-              break;
-            }
-            owner = row_of_column_[column];
-          }
-          row_of_column_[column] = i;
-          column_of_row_[i] = column;
-          if (owner == kUnmatched) break;
-          column_of_row_[owner] = kUnmatched;
-          placed_[owner] = 0;
-          if (!lowers || steps_left == 0) {
-            next.push_back(owner);
-            break;
-          }
-          --steps_left;
-          i = owner;
-        }
+  void keep_if_tight(std::size_t i, std::uint32_t j) {
+    if (j == kUnmatched || columns_.partner[j] != kUnmatched) return;
+    for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
+      if (rows_.targets[e] != j) continue;
+      const double v = columns_.dual[j];
+      const double rounding =
+          4 * std::numeric_limits<double>::epsilon() * (std::abs(rows_.costs[e]) + std::abs(v));
+      if (rows_.costs[e] - v - rows_.dual[i] <= rounding) {
+        rows_.partner[i] = j;
+        columns_.partner[j] = static_cast<std::uint32_t>(i);
       }
-      free_rows.swap(next);
     }
   }
 
-  // Shortest path from a row that has no place to a free column or to the slack of a row on the
-  // way.
-  void augment(std::uint32_t start) {
-    heap_ = {};
-    touched_.clear();
-    double least = kInfinity;              // length of the best way to a slack so far
-    std::uint32_t slack_row = kUnmatched;  // whose
-    std::uint32_t end = kUnmatched;
-    const auto scan = [&](std::uint32_t i, double offset) {
-      // Reaching row i cost `offset` in terms of its reduced costs: entry e is then at reduced(e) -
-      // offset.
-      if (0 - offset < least) {
-        least = 0 - offset;
-        slack_row = i;
+  void transpose() {
+    const std::size_t columns = columns_.dual.size();
+    columns_.starts.assign(columns + 1, 0);
+    for (const std::uint32_t j : rows_.targets) ++columns_.starts[j + 1];
+    for (std::size_t j = 0; j < columns; ++j) columns_.starts[j + 1] += columns_.starts[j];
+    columns_.targets.resize(rows_.targets.size());
+    columns_.costs.resize(rows_.costs.size());
+    std::vector<std::size_t> next(columns_.starts.begin(), columns_.starts.end() - 1);
+    for (std::uint32_t i = 0; i < rows_.count(); ++i) {
+      for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
+        const std::size_t at = next[rows_.targets[e]]++;
+        columns_.targets[at] = i;
+        columns_.costs[at] = rows_.costs[e];
       }
-      for (std::size_t e = g_.starts[i]; e < g_.starts[i + 1]; ++e) {
-        const std::uint32_t j = g_.columns[e];
-        if (settled_[j]) continue;
-        const double through = reduced(e) - offset;
-        if (through < distance_[j] && through < least) {
-          if (distance_[j] == kInfinity) touched_.push_back(j);
-          distance_[j] = through;
-          previous_[j] = i;
-          heap_.emplace(through, j);
+    }
+  }
+
+  static bool is_unhappy(const Side& side, std::size_t s) {
+    return side.partner[s] == kUnmatched && side.dual[s] < 0;
+  }
+
+  // Each unhappy node raises its dual as far as that goes alone, and takes a tight partner that is
+  // free.
+  static void take_free_partners(Side& seekers, Side& others) {
+    for (std::uint32_t s = 0; s < seekers.count(); ++s) {
+      if (!is_unhappy(seekers, s)) continue;
+      double least = 0;
+      std::uint32_t best = kUnmatched;
+      for (std::size_t e = seekers.starts[s]; e < seekers.starts[s + 1]; ++e) {
+        const std::uint32_t t = seekers.targets[e];
+        const double limit = seekers.costs[e] - others.dual[t];
+        if (limit < least) {
+          least = limit;
+          best = t;
+        }
+      }
+      seekers.dual[s] = std::max(seekers.dual[s], least);
+      if (best != kUnmatched && others.partner[best] == kUnmatched) {
+        others.partner[best] = s;
+        seekers.partner[s] = best;
+      }
+    }
+  }
+
+  void satisfy(Side& seekers, Side& others) {
+    distance_.assign(others.count(), kInfinity);
+    previous_.assign(others.count(), kUnmatched);
+    settled_.assign(others.count(), 0);
+    for (std::uint32_t s = 0; s < seekers.count(); ++s) {
+      if (is_unhappy(seekers, s)) augment(seekers, others, s);
+    }
+  }
+
+  // Raises the dual of `start` along a shortest path in reduced costs until a free node of the
+  // other side is reached, or a seeker on the way (maybe `start`) has dual 0 and can stay alone.
+  void augment(Side& seekers, Side& others, std::uint32_t start) {
+    heap_.clear();
+    touched_.clear();
+    order_.clear();
+    double least = kInfinity;          // length of the best way to leave a seeker alone
+    std::uint32_t alone = kUnmatched;  // which seeker
+    const auto scan = [&](std::uint32_t s, double at) {
+      const double dual = seekers.dual[s];
+      if (at - dual < least) {
+        least = at - dual;
+        alone = s;
+      }
+      for (std::size_t e = seekers.starts[s]; e < seekers.starts[s + 1]; ++e) {
+        const std::uint32_t t = seekers.targets[e];
+        const double reduced = seekers.costs[e] - dual - others.dual[t];
+        const double through = at + std::max(reduced, 0.0);
+        if (through < distance_[t] && through < least) {
+          if (distance_[t] == kInfinity) touched_.push_back(t);
+          distance_[t] = through;
+          previous_[t] = s;
+          heap_.emplace_back(through, t);
+          std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
         }
       }
     };
     scan(start, 0);
-    std::vector<std::uint32_t>& order = order_;
-    order.clear();
-    double length = least;
+    std::uint32_t end = kUnmatched;
+    double length = 0;
     while (true) {
-      while (!heap_.empty() &&
-             (settled_[heap_.top().second] || heap_.top().first > distance_[heap_.top().second])) {
-        heap_.pop();
+      while (!heap_.empty() && (settled_[heap_.front().second] ||
+                                heap_.front().first > distance_[heap_.front().second])) {
+        pop();
       }
-      if (heap_.empty() || heap_.top().first >= least) {
+      if (heap_.empty() || heap_.front().first >= least) {
         length = least;
         break;
       }
-      const auto [at, j] = heap_.top();
-      heap_.pop();
-      if (row_of_column_[j] == kUnmatched) {
-        end = j;
+      const auto [at, t] = heap_.front();
+      pop();
+      if (others.partner[t] == kUnmatched) {
+        end = t;
         length = at;
         break;
       }
-      settled_[j] = 1;
-      order.push_back(j);
-      const std::uint32_t i = row_of_column_[j];
-      scan(i, match_reduced(i, j) - at);
+      settled_[t] = 1;
+      order_.push_back(t);
+      scan(others.partner[t], at);
     }
-    for (const std::uint32_t j : order) v_[j] += std::min(distance_[j] - length, 0.0);
-    // Turn the path around.
+    seekers.dual[start] = std::min(seekers.dual[start] + length, 0.0);
+    for (const std::uint32_t t : order_) {
+      const double raise = std::max(length - distance_[t], 0.0);
+      others.dual[t] -= raise;
+      double& dual = seekers.dual[others.partner[t]];
+      dual = std::min(dual + raise, 0.0);
+    }
     if (end == kUnmatched) {
-      end = column_of_row_[slack_row];
-      const bool is_start = slack_row == start;
-      column_of_row_[slack_row] = kUnmatched;
-      placed_[slack_row] = 1;
-      if (is_start) end = kUnmatched;
+      seekers.dual[alone] = 0;
+      end = seekers.partner[alone];
+      seekers.partner[alone] = kUnmatched;
+      if (alone == start) end = kUnmatched;
     }
-    while (end != kUnmatched) {
-      const std::uint32_t i = previous_[end];
-      row_of_column_[end] = i;
-      const std::uint32_t given_up = i == start ? kUnmatched : column_of_row_[i];
-      column_of_row_[i] = end;
+    while (end != kUnmatched) {  // turn the path around
+      const std::uint32_t s = previous_[end];
+      others.partner[end] = s;
+      const std::uint32_t given_up = s == start ? kUnmatched : seekers.partner[s];
+      seekers.partner[s] = end;
       end = given_up;
     }
-    placed_[start] = 1;
-    for (const std::uint32_t j : touched_) {
-      distance_[j] = kInfinity;
-      settled_[j] = 0;
+    for (const std::uint32_t t : touched_) {
+      distance_[t] = kInfinity;
+      settled_[t] = 0;
     }
   }
 
-  double match_reduced(std::uint32_t i, std::uint32_t column) const {
-    for (std::size_t e = g_.starts[i]; e < g_.starts[i + 1]; ++e) {
-      if (g_.columns[e] == column) return reduced(e);
-    }
-    return 0;
+  void pop() {
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    heap_.pop_back();
   }
 
   Matching finish() {
     Matching result;
     double dual = 0;
-    for (std::size_t i = 0; i < placed_.size(); ++i) {
+    for (std::size_t i = 0; i < rows_.count(); ++i) {
       double least = 0;
-      for (std::size_t e = g_.starts[i]; e < g_.starts[i + 1]; ++e) {
-        least = std::min(least, reduced(e));
-        if (g_.columns[e] == column_of_row_[i]) result.gain += g_.gains[e];
+      for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
+        least = std::min(least, rows_.costs[e] - columns_.dual[rows_.targets[e]]);
+        if (rows_.targets[e] == rows_.partner[i]) result.gain -= rows_.costs[e];
       }
+      rows_.dual[i] = least;
       dual += least;
     }
-    for (const double v : v_) dual += v;
+    for (const double v : columns_.dual) dual += v;
     result.upper_bound = -dual;
-    result.column_of_row = std::move(column_of_row_);
-    result.row_of_column = std::move(row_of_column_);
+    result.column_of_row = std::move(rows_.partner);
+    result.row_of_column = std::move(columns_.partner);
+    result.duals = {std::move(rows_.dual), std::move(columns_.dual)};
     return result;
   }
 
-  using HeapEntry = std::pair<double, std::uint32_t>;
-
-  const SparseGains& g_;
-  std::vector<double> v_;
-  std::vector<std::uint32_t> column_of_row_, row_of_column_;
-  std::vector<char> placed_;  // the row has a column or its slack
+  Side rows_, columns_;
   std::vector<double> distance_;
   std::vector<std::uint32_t> previous_;
   std::vector<char> settled_;
   std::vector<std::uint32_t> touched_, order_;
-  std::priority_queue<HeapEntry, std::vector<HeapEntry>, std::greater<>> heap_;
+  std::vector<std::pair<double, std::uint32_t>> heap_;
 };
 
 }  // namespace
@@ -396,6 +422,10 @@ Assignment solve_assignment(std::span<const double> cost, std::size_t n,
   return DenseSolver(cost, n).solve(column_dual_start);
 }
 
-Matching solve_matching(const SparseGains& gains) { return SparseSolver(gains).solve(); }
+Matching solve_matching(const SparseGains& gains, const MatchingDuals* start,
+                        std::span<const std::uint32_t> partners) {
+  TAILOR_CHECK(partners.empty() || partners.size() == gains.row_count());
+  return SparseSolver(gains, start, partners).solve();
+}
 
 }  // namespace tailor::geometry

@@ -6,10 +6,15 @@
 // of a similar problem), augmenting row reduction, then for each row left one shortest path in
 // reduced costs. Cost O(n^3) at worst, near n^2 when the start is good.
 //
-// Sparse, with free slack. Rows i and columns j, gains w_ij > 0 on some pairs; match pairs so that
-// the sum of gains is largest, everybody may stay alone at gain 0. With c = -w this is the
-// assignment of every row to a column or to its own slack of cost 0, with v_j <= 0. Same steps on
-// adjacency lists, a binary heap for the paths.
+// Sparse, with free slack on both sides. Rows i and columns j, gains w_ij > 0 on some pairs; match
+// pairs so that the sum of gains is largest, everybody may stay alone at gain 0. With c = -w the
+// dual is
+//   max sum u_i + sum v_j,  u_i + v_j <= c_ij,  u_i <= 0,  v_j <= 0,
+// and a matching of tight pairs is optimal when every row alone has u = 0 and every column alone v
+// = 0. Any feasible duals do for a start, and good ones leave little to do; those of an earlier
+// problem with fewer pairs are used again. Each row alone with u < 0 raises its u along a shortest
+// path (Dijkstra, a binary heap) until it is matched or someone on the way may stay alone; then
+// columns do the same.
 //
 // Both end for any finite input, ties and repeated values included: every path extends the matching
 // by one row, and the row reduction is bounded.
@@ -43,22 +48,32 @@ Assignment solve_assignment(std::span<const double> cost, std::size_t n,
 /// Gains of pairs, by rows: those of row i are entries [starts[i], starts[i + 1]).
 struct SparseGains {
   std::vector<std::size_t> starts = {0};  ///< rows + 1 entries
-  std::vector<std::uint32_t> columns;
-  std::vector<double> gains;  ///< finite and positive
+  std::vector<std::uint32_t> columns;     ///< no pair twice
+  std::vector<double> gains;              ///< finite and positive
   std::size_t column_count = 0;
 
   std::size_t row_count() const { return starts.size() - 1; }
 };
 
+/// Duals of a matching: numbers <= 0, one a row and one a column.
+struct MatchingDuals {
+  std::vector<double> rows;     ///< u
+  std::vector<double> columns;  ///< v
+};
+
 struct Matching {
   std::vector<std::uint32_t> column_of_row;  ///< kUnmatched where the row stays alone
   std::vector<std::uint32_t> row_of_column;
+  MatchingDuals duals;
   double gain = 0;  ///< sum over matched pairs
   double upper_bound =
       0;  ///< the dual objective, summed anew: never below the best but for rounding
 };
 
-/// The matching of largest total gain.
-Matching solve_matching(const SparseGains& gains);
+/// The matching of largest total gain. `start`, where given, may hold any numbers <= 0 (rows are
+/// lowered until they are feasible), and `partners` the columns of rows in an earlier matching
+/// (pairs that are still tight are kept). REQUIRES: one entry a row, and in `start` one a column.
+Matching solve_matching(const SparseGains& gains, const MatchingDuals* start = nullptr,
+                        std::span<const std::uint32_t> partners = {});
 
 }  // namespace tailor::geometry

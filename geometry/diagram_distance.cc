@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -60,11 +61,6 @@ class Ground {
     if (order_ == 2) return births * births + deaths * deaths;
     return power(std::hypot(births, deaths));
   }
-  /// A pair with w > 0 has middles less than this far apart.
-  double reach(double height, double height_q, double other_height) const {
-    if (order_ == 2 && euclidean_) return std::sqrt(2 * height * other_height);
-    return root(height_q + power(other_height));
-  }
 
  private:
   double order_;
@@ -91,73 +87,207 @@ Result<SplitDiagram> split(const Diagram& diagram, std::string_view name) {
   return result;
 }
 
-// Points of one diagram by powers of two of their height, each group sorted by middle.
-class HeightGroups {
- public:
-  explicit HeightGroups(const std::vector<Point>& points) {
-    std::vector<std::pair<int, std::uint32_t>> by_level;
-    for (std::uint32_t i = 0; i < points.size(); ++i) {
-      by_level.emplace_back(std::max(std::ilogb(points[i].height), kLowest), i);
+// How far apart two middles may be more than their difference says, by rounding.
+double middle_rounding(const std::vector<Point>& a, const std::vector<Point>& b) {
+  double farthest = 0;
+  for (const Point& p : a) farthest = std::max(farthest, std::abs(p.middle));
+  for (const Point& p : b) farthest = std::max(farthest, std::abs(p.middle));
+  return 8 * std::numeric_limits<double>::epsilon() * farthest;
+}
+
+std::vector<std::uint32_t> by_middle(const std::vector<Point>& points) {
+  std::vector<std::uint32_t> order(points.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&points](std::uint32_t x, std::uint32_t y) {
+    return std::pair(points[x].middle, x) < std::pair(points[y].middle, y);
+  });
+  return order;
+}
+
+// Useful pairs to begin with: for every point of `from` its nearest few of `to`. visit(i, j).
+template <typename Visit>
+void nearest_pairs(const std::vector<Point>& from, const std::vector<Point>& to,
+                   const Ground& ground, const Visit& visit) {
+  constexpr std::size_t kNearest = 8;
+  if (to.empty()) return;
+  const std::vector<std::uint32_t> order = by_middle(to);
+  std::vector<std::pair<double, std::uint32_t>> best;
+  for (std::uint32_t i = 0; i < from.size(); ++i) {
+    const Point& x = from[i];
+    best.clear();
+    std::size_t right = static_cast<std::size_t>(
+        std::partition_point(order.begin(), order.end(),
+                             [&](std::uint32_t j) { return to[j].middle < x.middle; }) -
+        order.begin());
+    std::size_t left = right;  // candidates to the left are [0, left)
+    while (left > 0 || right < order.size()) {
+      const double gap_left = left > 0 ? x.middle - to[order[left - 1]].middle
+                                       : std::numeric_limits<double>::infinity();
+      const double gap_right = right < order.size() ? to[order[right]].middle - x.middle
+                                                    : std::numeric_limits<double>::infinity();
+      if (best.size() == kNearest &&
+          ground.power(std::min(gap_left, gap_right)) > best.back().first) {
+        break;
+      }
+      const std::uint32_t j = gap_left < gap_right ? order[--left] : order[right++];
+      const double cost = ground.cost(x, to[j]);
+      if (best.size() < kNearest || cost < best.back().first) {
+        if (best.size() == kNearest) best.pop_back();
+        best.insert(std::upper_bound(best.begin(), best.end(), std::pair(cost, j)), {cost, j});
+      }
     }
-    std::sort(by_level.begin(), by_level.end(), [&points](const auto& x, const auto& y) {
-      return std::tuple(x.first, points[x.second].middle, x.second) <
-             std::tuple(y.first, points[y.second].middle, y.second);
-    });
-    for (const auto& [level, i] : by_level) {
-      if (groups_.empty() || groups_.back().level != level) groups_.push_back({level, 0, {}, {}});
-      Group& group = groups_.back();
-      group.height_max = std::max(group.height_max, points[i].height);
-      group.members.push_back(i);
-      group.middles.push_back(points[i].middle);
+    for (const auto& [cost, j] : best) {
+      if (x.height_q + to[j].height_q > cost) visit(i, j);
+    }
+  }
+}
+
+// The duals turn every point into a disc: its radius (to the power q) is what is left of height^q.
+// A pair is priced out by the duals when the discs do not reach each other:
+//   c_ij - u_i - v_j >= 0  <=>  |x - y|^q >= (h_x^q + u_i) + (h_y^q + v_j).
+// Points of B are grouped by powers of two of this radius and sorted by middle within a group.
+class Discs {
+ public:
+  Discs(const std::vector<Point>& points, const std::vector<double>& duals) : points_(points) {
+    std::vector<std::tuple<int, double, std::uint32_t>> sorted;
+    for (std::uint32_t j = 0; j < points.size(); ++j) {
+      radius_q_.push_back(points[j].height_q + duals[j]);
+      const int level = radius_q_[j] > 0 ? std::max(std::ilogb(radius_q_[j]), kLowest) : kLowest;
+      sorted.emplace_back(level, points[j].middle, j);
+    }
+    std::sort(sorted.begin(), sorted.end());
+    int last = 0;
+    for (const auto& [level, middle, j] : sorted) {
+      if (groups_.empty() || level != last) groups_.push_back({radius_q_[j], {}, {}});
+      last = level;
+      groups_.back().radius_q_max = std::max(groups_.back().radius_q_max, radius_q_[j]);
+      groups_.back().members.push_back(j);
+      groups_.back().middles.push_back(middle);
     }
   }
 
-  /// Calls visit(i) for every point whose middle may be within reach of `point`.
+  /// Calls visit(j, overlap) for every disc that overlaps that of x, overlap = radii - |x - y|^q >
+  /// 0.
   template <typename Visit>
-  void search(const Point& point, const Ground& ground, double slack, const Visit& visit) const {
+  void overlapping(const Point& x, double radius_q, const Ground& ground, double rounding,
+                   const Visit& visit) const {
     for (const Group& group : groups_) {
-      const double reach =
-          ground.reach(point.height, point.height_q, group.height_max) * (1 + 1e-9) + slack;
+      if (!(radius_q + group.radius_q_max > 0)) continue;
+      const double reach = ground.root(radius_q + group.radius_q_max) * (1 + 1e-9) + rounding;
       const auto first =
-          std::lower_bound(group.middles.begin(), group.middles.end(), point.middle - reach);
-      for (auto it = first; it != group.middles.end() && *it <= point.middle + reach; ++it) {
-        visit(group.members[static_cast<std::size_t>(it - group.middles.begin())]);
+          std::lower_bound(group.middles.begin(), group.middles.end(), x.middle - reach);
+      for (auto it = first; it != group.middles.end() && *it <= x.middle + reach; ++it) {
+        const std::uint32_t j = group.members[static_cast<std::size_t>(it - group.middles.begin())];
+        const double overlap = radius_q + radius_q_[j] - ground.cost(x, points_[j]);
+        if (overlap > 0) visit(j, overlap);
       }
     }
   }
 
  private:
-  static constexpr int kLowest = -120;  // all heights are at most about 1
+  static constexpr int kLowest = -200;
   struct Group {
-    int level;
-    double height_max;
+    double radius_q_max;
     std::vector<std::uint32_t> members;
     std::vector<double> middles;
   };
+  const std::vector<Point>& points_;
+  std::vector<double> radius_q_;
   std::vector<Group> groups_;
 };
 
-SparseGains useful_pairs(const std::vector<Point>& a, const std::vector<Point>& b,
-                         const Ground& ground) {
-  SparseGains gains;
-  gains.column_count = b.size();
-  double farthest = 0;
-  for (const Point& p : a) farthest = std::max(farthest, std::abs(p.middle));
-  for (const Point& p : b) farthest = std::max(farthest, std::abs(p.middle));
-  const double slack = 8 * std::numeric_limits<double>::epsilon() * farthest;
-  const HeightGroups groups(b);
-  for (const Point& x : a) {
-    groups.search(x, ground, slack, [&](std::uint32_t j) {
-      const double gain = x.height_q + b[j].height_q - ground.cost(x, b[j]);
-      if (gain > 0) {
+// Matches the points of two diagrams; few pairs at first, then those that the duals do not price
+// out.
+class DiagramMatching {
+ public:
+  DiagramMatching(const std::vector<Point>& a, const std::vector<Point>& b, const Ground& ground)
+      : a_(a), b_(b), ground_(ground), rounding_(middle_rounding(a, b)), pairs_(a.size()) {}
+
+  void solve() {
+    nearest_pairs(a_, b_, ground_, [this](std::uint32_t i, std::uint32_t j) { add(i, j); });
+    nearest_pairs(b_, a_, ground_, [this](std::uint32_t j, std::uint32_t i) { add(i, j); });
+    // Leaving all alone is paid for by these duals, and no pair is below them.
+    for (const Point& p : a_) matching_.duals.rows.push_back(-p.height_q);
+    for (const Point& p : b_) matching_.duals.columns.push_back(-p.height_q);
+    do {
+      const MatchingDuals start = std::move(matching_.duals);
+      const std::vector<std::uint32_t> partners = std::move(matching_.column_of_row);
+      matching_ = solve_matching(gains(), &start, partners);
+      ++rounds_;
+    } while (add_overlapping_pairs());
+  }
+
+  const Matching& matching() const { return matching_; }
+  /// The dual objective over all pairs: no matching gains more.
+  double upper_bound() const { return upper_bound_; }
+  int rounds() const { return rounds_; }
+  std::size_t pair_count() const {
+    std::size_t count = 0;
+    for (const auto& columns : pairs_) count += columns.size();
+    return count;
+  }
+
+ private:
+  bool add(std::uint32_t i, std::uint32_t j) {
+    auto& columns = pairs_[i];
+    const auto at = std::lower_bound(columns.begin(), columns.end(), j);
+    if (at != columns.end() && *at == j) return false;
+    columns.insert(at, j);
+    return true;
+  }
+
+  SparseGains gains() const {
+    SparseGains gains;
+    gains.column_count = b_.size();
+    for (std::size_t i = 0; i < a_.size(); ++i) {
+      for (const std::uint32_t j : pairs_[i]) {
+        const double gain = a_[i].height_q + b_[j].height_q - ground_.cost(a_[i], b_[j]);
+        if (!(gain > 0)) continue;
         gains.columns.push_back(j);
         gains.gains.push_back(gain);
       }
-    });
-    gains.starts.push_back(gains.columns.size());
+      gains.starts.push_back(gains.columns.size());
+    }
+    return gains;
   }
-  return gains;
-}
+
+  // Prices all pairs; false when none is left that could be of use.
+  bool add_overlapping_pairs() {
+    constexpr std::size_t kAdded = 8;  // a row and round
+    const Discs discs(b_, matching_.duals.columns);
+    double dual = 0;
+    for (const double v : matching_.duals.columns) dual += v;
+    bool added = false;
+    std::vector<std::pair<double, std::uint32_t>> found;
+    for (std::uint32_t i = 0; i < a_.size(); ++i) {
+      const double u = matching_.duals.rows[i];
+      found.clear();
+      discs.overlapping(a_[i], a_[i].height_q + u, ground_, rounding_,
+                        [&](std::uint32_t j, double overlap) { found.emplace_back(-overlap, j); });
+      const std::size_t kept = std::min(found.size(), kAdded);
+      std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(kept),
+                        found.end());
+      dual += kept > 0 ? u + found[0].first : u;
+      for (std::size_t k = 0; k < kept; ++k) {
+        const double scale = a_[i].height_q + b_[found[k].second].height_q;
+        if (-found[k].first > 16 * std::numeric_limits<double>::epsilon() * scale) {
+          added |= add(i, found[k].second);
+        }
+      }
+    }
+    upper_bound_ = -dual;
+    return added;
+  }
+
+  const std::vector<Point>& a_;
+  const std::vector<Point>& b_;
+  const Ground& ground_;
+  double rounding_;
+  std::vector<std::vector<std::uint32_t>> pairs_;  // per row, sorted columns
+  Matching matching_;
+  double upper_bound_ = 0;
+  int rounds_ = 0;
+};
 
 }  // namespace
 
@@ -214,8 +344,9 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
     std::erase_if(*points, [](const Point& p) { return !(p.height_q > 0); });
   }
 
-  const SparseGains gains = useful_pairs(left.points, right.points, ground);
-  const Matching matching = solve_matching(gains);
+  DiagramMatching solver(left.points, right.points, ground);
+  solver.solve();
+  const Matching& matching = solver.matching();
   double total = essential;
   for (std::size_t i = 0; i < left.points.size(); ++i) {
     const std::uint32_t j = matching.column_of_row[i];
@@ -229,8 +360,9 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
   for (std::size_t j = 0; j < right.points.size(); ++j) {
     if (matching.row_of_column[j] == kUnmatched) total += right.points[j].height_q;
   }
-  const double bound = std::clamp(essential + alone - matching.upper_bound, 0.0, total);
-  result.pairs = gains.columns.size();
+  const double bound = std::clamp(essential + alone - solver.upper_bound(), 0.0, total);
+  result.pairs = solver.pair_count();
+  result.rounds = solver.rounds();
   result.distance = std::ldexp(ground.root(total), exponent);
   result.lower_bound = std::ldexp(ground.root(bound), exponent);
   result.gap = alone + essential > 0 ? (total - bound) / (alone + essential) : 0;

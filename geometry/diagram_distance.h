@@ -13,23 +13,27 @@
 // sparse matching of largest gain (assignment.h) with n rows instead of the n + m of the usual
 // augmented matrix. Equal points must not be cancelled beforehand: for q > 1 that can be wrong.
 //
-// Finding the pairs. With m = position along the diagonal and h = diag, |a - b| is at least |m_a -
-// m_b| (for p = 2, w > 0 with q = 2 means (m_a - m_b)^2 < 2 h_a h_b). Points of B are grouped by
-// powers of two of h and sorted by m within a group; for each a and group one window is searched.
+// Few pairs suffice. Most useful pairs are never used: the solver starts from the nearest few of
+// every point and adds pairs as its duals ask for them. With duals u_i, v_j a pair can improve the
+// matching only if |a - b|_p^q < (diag(a)^q + u_i) + (diag(b)^q + v_j): discs that overlap. Points
+// of B are grouped by powers of two of their disc and sorted along the diagonal, so that one window
+// a group is searched for each a. When no discs overlap, the matching is optimal among all pairs.
+// Each round starts from the matching and the duals of the last.
 //
 // Scale. All is divided by a power of two near the largest persistence, so tiny and huge diagrams
 // give the same digits; costs use differences of births and deaths, so a far-away origin does not
 // hurt.
 //
-// Certificate. The dual of the matching bounds the distance from below; `gap` is the difference of
+// Certificate. The dual over all pairs bounds the distance from below; `gap` is the difference of
 // primal and dual in the q-th powers, relative to leaving all points alone: about 1e-15.
 //
 // Infinite deaths are matched among themselves by sorted births (optimal on a line for q >= 1);
 // different numbers of them put the diagrams infinitely far apart. Points on the diagonal do not
 // matter and are dropped.
 //
-// Cost: (n + m) log(n + m) + pairs with w > 0, then the matching. Memory: 16 bytes a pair.
-// Source: Kerber, Morozov, Nigmetov, ACM JEA 22, 2017, for the geometry of the problem.
+// Cost: a few rounds of a sparse matching with some twenty pairs a point, each (n + m) log(n + m)
+// and the windows. Memory: some hundred bytes a point, times ten. Source: Kerber, Morozov,
+// Nigmetov, ACM JEA 22, 2017, for the geometry of the problem.
 //
 // Threads: pure function, one thread.
 #pragma once
@@ -59,7 +63,8 @@ struct DiagramDistance {
   double lower_bound = 0;   ///< proven by the dual; equal but for rounding
   double gap = 0;           ///< see above
   std::size_t matched = 0;  ///< finite points matched with each other
-  std::size_t pairs = 0;    ///< pairs that could be of use
+  std::size_t pairs = 0;    ///< pairs that were looked at by the matching
+  int rounds = 0;           ///< matchings solved until no pair was missing
 };
 
 /// Errors: kInvalidArgument on a bad option, or on a point that is NaN, has an infinite birth or
