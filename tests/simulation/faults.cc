@@ -36,7 +36,7 @@ Faults Faults::draw(std::uint64_t seed) {
   f.commit_ms_max = rng.below(4) == 0 ? between(100, 4'000) : between(1, 30);
   f.disk_full_mean_ms = mean(30'000, 180'000);
   f.disk_full_ms_max = between(1, 30'000);
-  f.request_mean_ms = mean(5'000, 60'000);
+  f.request_mean_ms = mean(2'000, 30'000);
   f.wall_jump_mean_ms = mean(10'000, 60'000);
   f.clock_drift_max = rng.below(2) == 0 ? 0 : 0.01;
   f.trainer_failure = rng.uniform() * 0.5;

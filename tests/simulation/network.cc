@@ -63,9 +63,10 @@ void Network::send_down(core::SessionId id, protocol::CoordinatorMessage message
 }
 
 void Network::arrive_up(core::SessionId id) {
-  Stream* found = live(id);
-  if (found == nullptr || found->up.empty()) return;
-  Stream& stream = *found;
+  const auto found = streams_.find(id);
+  if (found == streams_.end() || found->second.deaf || found->second.up.empty()) return;
+  Stream& stream = found->second;
+  if (stream.dead) c_.count("message of a broken stream");
   if (cut_off(stream.node)) {
     return c_.after(cut_until_.at(stream.node) - c_.now(), [this, id] { arrive_up(id); });
   }
@@ -94,7 +95,6 @@ void Network::arrive_down(core::SessionId id) {
 void Network::kill(Stream& stream, bool tell_worker, bool tell_coordinator, const Status& reason) {
   if (stream.dead) return;
   stream.dead = true;
-  c_.after(0, [this, id = stream.id] { streams_.erase(id); });
   c_.count("stream broke");
   if (tell_worker) {
     c_.after(c_.network_delay(),
@@ -102,10 +102,17 @@ void Network::kill(Stream& stream, bool tell_worker, bool tell_coordinator, cons
                closed(node, life, session, reason);
              });
   }
-  if (tell_coordinator && stream.greeted) {
-    const std::int64_t late = c_.healed ? 1'000 : c_.up_to(c_.faults.half_open_ms_max);
-    c_.after(late, [this, id = stream.id] { to_coordinator(core::SessionClosed{id}); });
-  }
+  // The other end may hear the last messages, and of the end, long after the worker opened another
+  // stream.
+  stream.deaf = stream.deaf || c_.chance(0.5);
+  const std::int64_t late = c_.healed ? 1'000 : c_.up_to(c_.faults.half_open_ms_max);
+  c_.after(late, [this, id = stream.id, tell_coordinator] {
+    const auto found = streams_.find(id);
+    if (found == streams_.end()) return;
+    const bool tell = tell_coordinator && found->second.greeted;
+    streams_.erase(found);
+    if (tell) to_coordinator(core::SessionClosed{id});
+  });
 }
 
 void Network::close_from_worker(int node, std::uint64_t life, std::uint64_t session) {
@@ -123,8 +130,10 @@ void Network::node_died(int node) {
 }
 
 void Network::coordinator_died() {
-  for (auto& [id, stream] : streams_)
+  for (auto& [id, stream] : streams_) {
+    stream.deaf = true;
     kill(stream, true, false, {Code::kUnavailable, "connection reset"});
+  }
 }
 
 void Network::drop_one() {

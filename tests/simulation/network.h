@@ -49,7 +49,8 @@ class Network {
     int node = 0;
     std::uint64_t life = 0;
     std::uint64_t session = 0;
-    bool dead = false;
+    bool dead = false;     // for the worker; what is on its way up may still arrive
+    bool deaf = false;     // for the coordinator too
     bool greeted = false;  // Hello reached the coordinator
     std::deque<protocol::WorkerMessage> up;
     std::deque<protocol::CoordinatorMessage> down;

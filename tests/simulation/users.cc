@@ -106,7 +106,7 @@ void Users::act(std::size_t workers) {
   const SweepId sweep{1 + c_.rng.below(2)};
   const TrialId trial{1 + c_.rng.below(40)};
   c_.count("request");
-  switch (c_.rng.below(12)) {
+  switch (c_.rng.below(13)) {
     case 0:
     case 1:
     case 2:
@@ -120,6 +120,7 @@ void Users::act(std::size_t workers) {
       return;
     case 7:
     case 8:
+    case 12:
       return post(core::ControlTrials{ask(), {trial}, {}, core::TrialAction::kCancel, false});
     case 9:
       ledger_.allow_retry(sweep);
