@@ -19,6 +19,11 @@ namespace {
 
 using Permutation = std::vector<std::uint32_t>;
 
+// Starts that get pair swaps: all up to this many points, beyond it those within this factor of the
+// best.
+constexpr std::size_t kAlwaysSwapped = 64;
+constexpr double kWorthSwapping = 1.5;
+
 PaddedRows padded(const DistanceMatrix& matrix, int exponent) {
   PaddedRows rows(matrix.count(), matrix.count());
   for (std::size_t i = 0; i < matrix.count(); ++i) {
@@ -130,19 +135,27 @@ class Descent {
     energy_ = run_.start_energy = energy_of(problem_.a, problem_.b, p_);
   }
 
-  void run(int iterations_max) {
+  /// Steps until none helps; with `swaps` also swaps pairs, and steps again while that helps.
+  void run(int iterations_max, bool swaps) {
     while (run_.iterations < iterations_max && energy_ > 0) {
-      for (std::size_t k = 0; k < n_; ++k) {
-        const double* row = problem_.b.row(p_[k]);
-        std::copy(row, row + problem_.b.stride, gathered_.row(k));
+      if (!at_vertex_) {
+        for (std::size_t k = 0; k < n_; ++k) {
+          const double* row = problem_.b.row(p_[k]);
+          std::copy(row, row + problem_.b.stride, gathered_.row(k));
+        }
+        multiply(problem_.a, gathered_, product_);
+        at_vertex_ = !step();
+      } else if (swaps && improve_by_swaps()) {
+        at_vertex_ = false;
+      } else {
+        break;
       }
-      multiply(problem_.a, gathered_, product_);
-      if (!step() && !improve_by_swaps()) break;
     }
     run_.energy = energy_;
   }
 
   GromovRun& summary() { return run_; }
+  double energy() const { return energy_; }
   const Permutation& permutation() const { return p_; }
 
  private:
@@ -169,27 +182,34 @@ class Descent {
 
   // Swaps the best partner of each point while that lowers E; product_ must belong to p_.
   bool improve_by_swaps() {
-    // slots_(r, s) = M_r,p(s); matched_(r, s) = B_p(r),p(s).
-    PaddedRows slots(n_, n_), matched(n_, n_);
+    // slots(r, s) = M_r,p(s), also transposed so that both are read along rows; matched =
+    // B_p(r),p(s).
+    PaddedRows slots(n_, n_), transposed(n_, n_), matched(n_, n_);
     for (std::size_t r = 0; r < n_; ++r) {
       for (std::size_t s = 0; s < n_; ++s) {
         slots.row(r)[s] = product_.row(r)[p_[s]];
+        transposed.row(s)[r] = product_.row(r)[p_[s]];
         matched.row(r)[s] = problem_.b.row(p_[r])[p_[s]];
       }
     }
     const PaddedRows& a = problem_.a;
     const double n = static_cast<double>(n_);
     const double least_gain = 1e-13 * problem_.scale * n * n / 2;
-    std::vector<double> by_slot(n_);
+    std::vector<double> by_slot(n_), factors(n_), diagonal(n_);
+    for (std::size_t r = 0; r < n_; ++r) diagonal[r] = slots.row(r)[r];
     int swaps = 0;
     std::size_t since_last = 0;  // points looked at without finding anything
     for (std::size_t i = 0; since_last < n_ && swaps < 50 * static_cast<int>(n_);
          i = (i + 1) % n_) {
       double best = least_gain;
       std::size_t partner = i;
+      const double* forth = slots.row(i);
+      const double* back = transposed.row(i);
+      const double* row_a = a.row(i);
+      const double* row_b = matched.row(i);
       for (std::size_t j = 0; j < n_; ++j) {
-        const double linear = slots.row(i)[j] + slots.row(j)[i] - slots.row(i)[i] - slots.row(j)[j];
-        const double gain = 2 * linear + 4 * a.row(i)[j] * matched.row(i)[j];
+        const double linear = forth[j] + back[j] - diagonal[i] - diagonal[j];
+        const double gain = 2 * linear + 4 * row_a[j] * row_b[j];
         if (gain > best) {
           best = gain;
           partner = j;
@@ -204,13 +224,18 @@ class Descent {
       const std::size_t j = partner;
       for (std::size_t s = 0; s < n_; ++s) {
         by_slot[s] = matched.row(j)[s] - matched.row(i)[s];
+        factors[s] = a.row(i)[s] - a.row(j)[s];
       }
       for (std::size_t r = 0; r < n_; ++r) {
-        const double factor = a.row(i)[r] - a.row(j)[r];
         double* row = slots.row(r);
+        double* column = transposed.row(r);
+        const double factor = factors[r], slot = by_slot[r];
         for (std::size_t s = 0; s < n_; ++s) row[s] += factor * by_slot[s];
+        for (std::size_t s = 0; s < n_; ++s) column[s] += slot * factors[s];
         std::swap(row[i], row[j]);
       }
+      std::swap_ranges(transposed.row(i), transposed.row(i) + n_, transposed.row(j));
+      for (std::size_t r = 0; r < n_; ++r) diagonal[r] = slots.row(r)[r];
       std::swap_ranges(matched.row(i), matched.row(i) + n_, matched.row(j));
       for (std::size_t r = 0; r < n_; ++r) std::swap(matched.row(r)[i], matched.row(r)[j]);
       std::swap(p_[i], p_[j]);
@@ -229,6 +254,7 @@ class Descent {
   PaddedRows gathered_, product_;
   std::vector<double> cost_, dual_;
   double energy_ = 0;
+  bool at_vertex_ = false;  // no step leads lower, and product_ belongs to p_
   GromovRun run_;
 };
 
@@ -320,11 +346,24 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
   const auto descend = [&](std::size_t s) {
     descents[s].emplace(problem, std::move(starts[s].permutation));
     descents[s]->summary().start = starts[s].name;
-    descents[s]->run(options.iterations_max);
+    descents[s]->run(options.iterations_max, false);
   };
   descend(0);
-  if (!meets_bound(descents[0]->summary().energy)) {
+  const bool proven = meets_bound(descents[0]->summary().energy);
+  if (!proven) {
     parallel_for(options.threads, starts.size() - 1, [&](std::size_t s) { descend(s + 1); });
+  }
+  // Swaps are dear: only what has a chance of winning is worth them, or what is small.
+  double lowest = descents[0]->summary().energy;
+  for (const auto& descent : descents) {
+    if (descent) lowest = std::min(lowest, descent->energy());
+  }
+  if (!meets_bound(lowest)) {
+    parallel_for(options.threads, descents.size(), [&](std::size_t s) {
+      if (n <= kAlwaysSwapped || descents[s]->summary().energy <= kWorthSwapping * lowest) {
+        descents[s]->run(options.iterations_max, true);
+      }
+    });
   }
   std::size_t best = 0;
   for (std::size_t s = 0; s < descents.size(); ++s) {
