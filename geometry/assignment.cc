@@ -229,9 +229,9 @@ class SparseSolver {
   }
 
   Matching solve() {
-    take_free_partners(rows_, columns_);
+    bid(rows_, columns_);
     satisfy(rows_, columns_);
-    take_free_partners(columns_, rows_);
+    bid(columns_, rows_);
     satisfy(columns_, rows_);
     return finish();
   }
@@ -272,25 +272,45 @@ class SparseSolver {
     return side.partner[s] == kUnmatched && side.dual[s] < 0;
   }
 
-  // Each unhappy node raises its dual as far as that goes alone, and takes a tight partner that is
-  // free.
-  static void take_free_partners(Side& seekers, Side& others) {
-    for (std::uint32_t s = 0; s < seekers.count(); ++s) {
-      if (!is_unhappy(seekers, s)) continue;
-      double least = 0;
-      std::uint32_t best = kUnmatched;
-      for (std::size_t e = seekers.starts[s]; e < seekers.starts[s + 1]; ++e) {
-        const std::uint32_t t = seekers.targets[e];
-        const double limit = seekers.costs[e] - others.dual[t];
-        if (limit < least) {
-          least = limit;
-          best = t;
+  // Row reduction: each unhappy node takes its best partner, raises its dual to what the second
+  // best (or staying alone) would give, lets the partner pay the difference, and drives out who was
+  // there. Ties with a taken partner and what is left when the steps run out are for the paths.
+  static void bid(Side& seekers, Side& others) {
+    std::size_t steps_left = 16 * seekers.count();
+    for (std::uint32_t start = 0; start < seekers.count(); ++start) {
+      std::uint32_t s = start;
+      while (steps_left > 0 && is_unhappy(seekers, s)) {
+        --steps_left;
+        double best = 0, second = 0;
+        std::uint32_t partner = kUnmatched;
+        for (std::size_t e = seekers.starts[s]; e < seekers.starts[s + 1]; ++e) {
+          const std::uint32_t t = seekers.targets[e];
+          const double limit = seekers.costs[e] - others.dual[t];
+          if (limit < best) {
+            second = best;
+            best = limit;
+            partner = t;
+          } else if (limit < second) {
+            second = limit;
+          }
         }
-      }
-      seekers.dual[s] = std::max(seekers.dual[s], least);
-      if (best != kUnmatched && others.partner[best] == kUnmatched) {
-        others.partner[best] = s;
-        seekers.partner[s] = best;
+        if (partner == kUnmatched) {
+          seekers.dual[s] = 0;
+          break;
+        }
+        const double paid = others.dual[partner] - (second - best);
+        const std::uint32_t owner = others.partner[partner];
+        if (owner != kUnmatched && !(paid < others.dual[partner])) {
+          seekers.dual[s] = std::max(seekers.dual[s], best);
+          break;
+        }
+        seekers.dual[s] = second;
+        others.dual[partner] = paid;
+        others.partner[partner] = s;
+        seekers.partner[s] = partner;
+        if (owner == kUnmatched) break;
+        seekers.partner[owner] = kUnmatched;
+        s = owner;
       }
     }
   }
