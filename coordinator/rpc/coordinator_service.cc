@@ -277,7 +277,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
                                                               v1::SubmitSweepResponse* response) {
   auto [reactor, call] =
       Call<v1::SubmitSweepResponse>::make("SubmitSweep", response, options_.on_call);
-  const bool posted = slow_.post([this, call = call, request = *request] {
+  const bool posted = reads_.post([this, call = call, request = *request] {
     if (call->over()) return;
     if (request.toml().size() > kSweepFileBytesMax) {
       return call->finish(Status(Code::kInvalidArgument,

@@ -56,8 +56,8 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
 
   const engine::Views& views_;
   const Options options_;
-  engine::WorkPool reads_;  // short store reads and engine queries
-  engine::WorkPool slow_;   // parsing, users' SQL, backups
+  engine::WorkPool reads_;  // short store reads, parsing, engine queries
+  engine::WorkPool slow_;   // users' SQL and backups: seconds
   std::mutex mutex_;        // guards: http_address_, streams_, closed_
   std::string http_address_;
   std::vector<std::weak_ptr<WatchStream>> streams_;

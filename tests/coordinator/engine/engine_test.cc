@@ -399,24 +399,22 @@ TEST(Engine, SubscribersHearOfEventsOnceTheyAreStored) {
   auto engine = start(store, clock);
   auto owner = std::make_shared<int>(0);
   std::atomic<std::uint64_t> seen{0};
-  std::atomic<int> after_owner_left{0};
   engine->subscribe(owner, [&] {
     const auto rows = store.events(0, 1'000, {}, {});
     if (rows.has_value() && !rows->empty()) seen = rows->back().id;
-    if (owner == nullptr) ++after_owner_left;
   });
   Answer answer;
   engine->request(submit_event(sweep_text()), answer.handler());
   ASSERT_TRUE(eventually([&] { return seen.load() > 0; }));
   EXPECT_EQ(seen.load(), store.events(0, 1'000, {}, {})->back().id);
   owner.reset();
+  attempts(*engine);  // a query: the callback that may have been running has returned
   const std::uint64_t before = seen.load();
   Answer other;
   engine->request(submit_event(sweep_text("other")), other.handler());
   ASSERT_TRUE(other.wait());
   engine->stop();
   EXPECT_EQ(seen.load(), before);
-  EXPECT_EQ(after_owner_left.load(), 0);
 }
 
 TEST(Engine, TellsTheHookWhatWasCommitted) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/rng.h"
 #include "tests/coordinator/engine/support.h"
 #include "tests/coordinator/http/raw_client.h"
 
@@ -75,6 +76,23 @@ TEST_F(HttpServerTest, MalformedRequestsAreAnsweredAndNeverCrash) {
   EXPECT_EQ(status_of_answer(get(port_, "/%zz")), 400);
   EXPECT_EQ(status_of_answer(get(port_, "/a?b=%1")), 400);
   EXPECT_EQ(status_of_answer(get(port_, "relative")), 400);
+  EXPECT_EQ(status_of_answer(get(port_, "/still-there")), 200);
+}
+
+TEST_F(HttpServerTest, RandomBytesNeverCrashIt) {
+  Options options;
+  options.read_ms_max = 100;
+  start(options);
+  Rng rng(7);
+  const std::string good = "GET /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc";
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = good.substr(0, 1 + rng.below(good.size()));
+    for (std::uint64_t changes = rng.below(6); changes > 0; --changes) {
+      bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
+    }
+    RawClient client(port_);
+    client.send(bytes);
+  }
   EXPECT_EQ(status_of_answer(get(port_, "/still-there")), 200);
 }
 
