@@ -2,6 +2,7 @@
 // be there.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "coordinator/core/json.h"
@@ -14,6 +15,16 @@ using storage::SweepState;
 using storage::TrialState;
 
 namespace {
+
+/// Cost: linear in what runs in the whole cluster, not in the trials of the sweep.
+std::vector<TrialId> running_in(const State& state, const Sweep& sweep) {
+  std::vector<TrialId> found;
+  for (const auto& [deadline_ms, id] : state.leases) {
+    if (state.trials.at(id).row.sweep == sweep.row.id) found.push_back(id);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 std::vector<TrialId> trials_in(const State& state, const Sweep& sweep, TrialState wanted) {
   std::vector<TrialId> found;
@@ -63,7 +74,7 @@ void pause(Transition& t, Sweep& sweep) {
   sweep.row.state = SweepState::kPaused;
   t.touch(sweep);
   t.event("sweep_paused", {sweep.row.id, {}, 0, {}}, "");
-  for (const TrialId id : trials_in(t.state, sweep, TrialState::kRunning)) {
+  for (const TrialId id : running_in(t.state, sweep)) {
     stop_running(t, t.state.trials.at(id), "paused");
   }
 }
@@ -82,10 +93,10 @@ void cancel(Transition& t, Sweep& sweep) {
   t.state.open_sweeps.erase(sweep.row.id);
   t.touch(sweep);
   t.event("sweep_cancelled", {sweep.row.id, {}, 0, {}}, "");
-  for (const TrialState state : {TrialState::kQueued, TrialState::kRunning}) {
-    for (const TrialId id : trials_in(t.state, sweep, state))
-      cancel_trial(t, t.state.trials.at(id));
+  for (const TrialId id : trials_in(t.state, sweep, TrialState::kQueued)) {
+    cancel_trial(t, t.state.trials.at(id));
   }
+  for (const TrialId id : running_in(t.state, sweep)) cancel_trial(t, t.state.trials.at(id));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ std::optional<double> candidate_objective(const State& state, const Sweep& sweep
 /// The search hears of a candidate of its space when all its seeds are final, once.
 void tell_if_final(Transition& t, Sweep& sweep, std::uint32_t candidate) {
   if (!sweep.algorithm || sweep.open_trials[candidate] > 0 || candidate < sweep.named ||
-      sweep.row.state == SweepState::kCancelled || !sweep.told.insert(candidate).second) {
+      sweep.row.state == SweepState::kCancelled || !sweep.told.insert(candidate)) {
     return;
   }
   const search::Observation observation{sweep.candidates[candidate].point,

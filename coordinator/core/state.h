@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "coordinator/core/event.h"
+#include "coordinator/core/index_set.h"
 #include "coordinator/search/algorithm.h"
 #include "storage/records.h"
 #include "sweep/candidate.h"
@@ -62,9 +63,9 @@ struct Sweep {
   std::size_t named = 0;             ///< the first `named` candidates come from [[candidate]]
   std::vector<TrialId> first_trial;  ///< by candidate; its seeds follow in spec order, ids + 1
   std::vector<std::uint32_t> open_trials;  ///< by candidate: trials that are not final
-  std::set<std::uint32_t> told;  ///< candidates of the space whose outcome the algorithm heard
-  std::vector<TrialId> trials;   ///< all, ascending
-  std::set<TrialId> ready;       ///< queued trials whose back-off is over
+  IndexSet told;                ///< candidates of the space whose outcome the algorithm heard
+  std::vector<TrialId> trials;  ///< all, ascending
+  std::set<TrialId> ready;      ///< queued trials whose back-off is over
   std::map<storage::TrialState, std::uint64_t> counts;
 
   std::uint64_t count(storage::TrialState state) const {

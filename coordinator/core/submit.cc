@@ -169,10 +169,7 @@ void on_submit(Transition& t, const SubmitSweep& event) {
 std::string encode_search(const Sweep& sweep) {
   if (!sweep.algorithm) return "";
   std::string told;
-  for (auto it = sweep.told.begin(); it != sweep.told.end();) {
-    const std::uint32_t first = *it;
-    std::uint32_t last = first;
-    for (++it; it != sweep.told.end() && *it == last + 1; ++it) last = *it;
+  for (const auto& [first, last] : sweep.told.ranges()) {
     told += fmt::format("{}{}-{}", told.empty() ? "" : ",", first, last);
   }
   return fmt::format("told {}{}\n{}", told, sweep.search_done ? " done" : "",

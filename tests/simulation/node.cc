@@ -34,6 +34,7 @@ MonotonicMs Node::boot_clock() const {
 void Node::start_daemon() {
   if (daemon_up()) return;
   ++life_;
+  daemon_since_ = c_.now();
   agent::AgentOptions options;
   options.worker_name = fmt::format("node-{}", index_);
   options.instance = fmt::format("{}-{}", index_, life_);
@@ -254,6 +255,13 @@ void Node::execute(const agent::Exit& effect) {
   schedule_restart(10'000);
 }
 
+void Node::execute(const agent::LogLine& effect) {
+  // The coordinator knows what is free: it may not order a trainer into a slot that is in full use.
+  if (effect.detail.find("its slot is in use") != std::string::npos) {
+    c_.fail(fmt::format("{}: {} ({})", who_, effect.message, effect.detail));
+  }
+}
+
 // ---- trainers
 
 void Node::spawn(const AttemptRef& ref) {
@@ -337,7 +345,13 @@ void Node::train(std::uint64_t pid) {
     return c_.after(500, [this, pid] { train(pid); });
   }
   if (trainer.term || boot_clock() >= disk_.at(trainer.ref).lease_deadline_ms) {
-    if (!trainer.term) c_.count("trainer stopped by its lease");
+    if (!trainer.term) {
+      c_.count("trainer stopped by its lease");
+      if (daemon_up() && c_.now() - daemon_since_ > 2'000) {
+        return c_.fail(fmt::format("{}: the lease of {} ran out beside a living daemon", who_,
+                                   trainer.ref.attempt.to_string()));
+      }
+    }
     return stop_gracefully(pid);
   }
   if (trainer.step >= trainer.fate_step) {
@@ -430,7 +444,11 @@ void Node::kill_a_trainer() {
   gone(victim->first, {std::nullopt, 9});
 }
 
-bool Node::idle() const { return trainers_.empty() && daemon_up() && agent_->attempts.empty(); }
+bool Node::idle() const {
+  const bool all_forgotten = std::all_of(disk_.begin(), disk_.end(),
+                                         [](const auto& entry) { return entry.second.forgotten; });
+  return trainers_.empty() && daemon_up() && agent_->attempts.empty() && all_forgotten;
+}
 
 std::string Node::describe() const {
   std::string text = fmt::format("{}: daemon {}, {} trainers", who_, daemon_up() ? "up" : "down",

@@ -92,7 +92,7 @@ class Node {
   void execute(const agent::PersistEnd& effect);
   void execute(const agent::ForgetAttempt& effect);
   void execute(const agent::Exit& effect);
-  void execute(const agent::LogLine&) {}
+  void execute(const agent::LogLine& effect);
   void read_reports(const agent::ReadReports& request);
 
   void spawn(const protocol::AttemptRef& ref);
@@ -118,8 +118,9 @@ class Node {
   double clock_rate_ = 1;
   std::int64_t boot_time_ = 0;
   MonotonicMs boot_offset_ = 0;
-  std::uint64_t life_ = 0;  // of the daemon
-  std::uint64_t boot_ = 0;  // of the machine
+  std::uint64_t life_ = 0;         // of the daemon
+  std::int64_t daemon_since_ = 0;  // true time of its start
+  std::uint64_t boot_ = 0;         // of the machine
   std::optional<agent::AgentState> agent_;
   std::map<protocol::AttemptRef, Folder> disk_;
   std::map<TrialId, std::int64_t> checkpoints_;

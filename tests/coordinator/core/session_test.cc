@@ -120,6 +120,16 @@ TEST(Session, AWorkerThatComesBackWithoutAnAttemptThatRanEndsItAtOnce) {
       << "queued and placed again without waiting for the lease";
 }
 
+TEST(Session, AStoredLogConfirmsAnOrderToo) {
+  Harness h;
+  h.submit({});
+  const SessionId w = h.connect("w1");
+  h.send(w, protocol::LogChunk{h.live(1), 0, "up"});
+  h.disconnect(w);
+  h.connect("w1", 1, {}, "i2");  // on a new disk
+  EXPECT_EQ(h.live(1).attempt.number, 2u) << "attempt 1 must not write its log a second time";
+}
+
 TEST(Session, AnOrderThatWasNeverConfirmedIsSentAgain) {
   Harness h;
   h.submit({});
