@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/logging.h"
 #include "model/train/trial.h"
+#include "worker/trainer/bench.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/trial_dir.h"
 
@@ -169,6 +170,17 @@ int main(int argc, char** argv) {
       "lease), 7 other.");
   run_command->add_option("DIR", directory, "trial directory")->required();
   run_command->add_option("--log-level", level, "debug, info, warn or error");
+  trainer::BenchOptions bench;
+  std::string dtype = "f32";
+  CLI::App* bench_command =
+      app.add_subcommand("bench", "Time training steps of a shape on this machine's CPU.");
+  bench_command->add_option("--arch", bench.architecture_file, "ARCH.toml")->required();
+  bench_command->add_option("--batch", bench.batch, "sequences of one step");
+  bench_command->add_option("--seq", bench.sequence_length, "tokens of a sequence");
+  bench_command->add_option("--dtype", dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
+  bench_command->add_option("--threads", bench.threads, "CPU threads");
+  bench_command->add_option("--steps", bench.steps, "timed steps");
+  bench_command->add_flag("--json", bench.json, "one line of JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
@@ -178,6 +190,10 @@ int main(int argc, char** argv) {
   if (const Status status = init_logging(level); !status) {
     std::fprintf(stderr, "tailor-trainer: %s\n", status.message().c_str());
     return static_cast<int>(TrainerExit::kUsage);
+  }
+  if (bench_command->parsed()) {
+    bench.bf16 = dtype == "bf16";
+    return trainer::run_bench(bench);
   }
   install_signal_handlers();
   return run(directory);

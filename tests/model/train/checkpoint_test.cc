@@ -1,0 +1,201 @@
+// Checkpoints: whole ones restore every bit, damaged ones are never used, the newest two are kept.
+#include "model/train/checkpoint.h"
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "model/train/step.h"
+#include "tests/model/support.h"
+
+namespace tailor::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Network {
+  net::Decoder decoder{test::small_architecture(), at::kCPU, false};
+  AdamW optimizer{decoder.parameters(), {}};
+};
+
+void fill(Network& network) {
+  network.decoder.parameters().flat().copy_(at::randn({network.decoder.parameters().size()}));
+  network.optimizer.first_moment().copy_(at::randn({network.decoder.parameters().size()}));
+  network.optimizer.second_moment().copy_(at::randn({network.decoder.parameters().size()}).abs());
+}
+
+CheckpointState state_at(std::int64_t step) {
+  CheckpointState state;
+  state.step = step;
+  state.tokens = step * 100;
+  state.next_sample = static_cast<std::uint64_t>(step) * 4;
+  state.train_loss = 1.0 / 3;
+  state.identity = "me";
+  return state;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  std::string save(std::int64_t step) {
+    const auto saved =
+        save_checkpoint(folder(), state_at(step), network_.decoder, network_.optimizer);
+    EXPECT_TRUE(saved.has_value()) << saved.error().message();
+    return saved ? saved->path : "";
+  }
+  std::string folder() const { return temporary_.path() + "/checkpoints"; }
+  std::optional<CheckpointInfo> newest(const std::string& identity = "me") {
+    skipped_.clear();
+    return newest_checkpoint(
+        {folder()}, identity, [&](const std::string& path, const Status& reason) {
+          skipped_.push_back(fs::path(path).filename().string() + ": " + reason.to_string());
+        });
+  }
+
+  test::TemporaryFolder temporary_;
+  Network network_;
+  std::vector<std::string> skipped_;
+};
+
+TEST_F(CheckpointTest, EveryBitOfWeightsMomentsAndPositionComesBack) {
+  fill(network_);
+  save(7);
+  const auto found = newest();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->state.step, 7);
+  EXPECT_EQ(found->state.tokens, 700);
+  EXPECT_EQ(found->state.next_sample, 28u);
+  EXPECT_EQ(found->state.train_loss, 1.0 / 3);
+  Network other;
+  const Status loaded = load_checkpoint(*found, other.decoder, other.optimizer);
+  ASSERT_TRUE(loaded.is_ok()) << loaded.message();
+  EXPECT_TRUE(
+      test::same_bits(other.decoder.parameters().flat(), network_.decoder.parameters().flat()));
+  EXPECT_TRUE(test::same_bits(other.optimizer.first_moment(), network_.optimizer.first_moment()));
+  EXPECT_TRUE(test::same_bits(other.optimizer.second_moment(), network_.optimizer.second_moment()));
+  EXPECT_EQ(other.optimizer.steps(), 7);
+}
+
+TEST_F(CheckpointTest, OnlyTheNewestTwoAreKept) {
+  for (const std::int64_t step : {1, 5, 20, 100}) save(step);
+  EXPECT_THAT(names_in(folder()), ElementsAre("000000020", "000000100"));
+}
+
+TEST_F(CheckpointTest, SavingTheSameStepAgainKeepsWhatIsThere) {
+  const std::string path = save(3);
+  const auto before = fs::last_write_time(path + "/manifest.json");
+  save(3);
+  EXPECT_EQ(fs::last_write_time(path + "/manifest.json"), before);
+  // But a damaged one is written anew.
+  std::ofstream(path + "/state.json") << "x";
+  save(3);
+  EXPECT_TRUE(verify_checkpoint(path).has_value());
+}
+
+TEST_F(CheckpointTest, ACutOrAlteredFileIsNamedAndTheOlderCheckpointIsUsed) {
+  save(1);
+  const std::string path = save(2);
+  const test::TemporaryFolder copy;
+  fs::copy(path, copy.path() + "/good", fs::copy_options::recursive);
+  for (const std::string name :
+       {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}) {
+    const std::string file = path + "/" + name;
+    const std::string whole = *read_file(file);
+    const std::string changes[] = {
+        whole.substr(0, whole.size() / 2),
+        "",
+        [&] {
+          std::string altered = whole;
+          altered[altered.size() * 2 / 3] ^= 1;
+          return altered;
+        }(),
+    };
+    for (const std::string& change : changes) {
+      std::ofstream(file, std::ios::binary | std::ios::trunc) << change;
+      const auto result = verify_checkpoint(path);
+      ASSERT_FALSE(result.has_value()) << name << " of " << change.size() << " bytes passes";
+      EXPECT_EQ(result.error().code(), Code::kDataLoss) << result.error().message();
+      const auto found = newest();
+      ASSERT_TRUE(found.has_value());
+      EXPECT_EQ(found->state.step, 1);
+      ASSERT_EQ(skipped_.size(), 1u);
+      EXPECT_THAT(skipped_.front(), HasSubstr("data_loss"));
+    }
+    fs::remove(file);
+    EXPECT_FALSE(verify_checkpoint(path).has_value());
+    fs::copy(copy.path() + "/good/" + name, file);
+    ASSERT_TRUE(verify_checkpoint(path).has_value());
+  }
+}
+
+TEST_F(CheckpointTest, ANewerFormatAndAnotherTrialAreSkippedWithTheirReason) {
+  const std::string path = save(2);
+  EXPECT_FALSE(newest("somebody else").has_value());
+  ASSERT_EQ(skipped_.size(), 1u);
+  EXPECT_THAT(skipped_.front(), HasSubstr("another trial"));
+  std::string manifest = *read_file(path + "/manifest.json");
+  manifest.replace(manifest.find("\"version\": 1"), 12, "\"version\": 2");
+  std::ofstream(path + "/manifest.json") << manifest;
+  EXPECT_FALSE(newest().has_value());
+  ASSERT_EQ(skipped_.size(), 1u);
+  EXPECT_THAT(skipped_.front(), HasSubstr("newer version"));
+}
+
+TEST_F(CheckpointTest, LeftOversOfACrashAreNoCheckpoints) {
+  save(2);
+  fs::create_directories(folder() + "/.partial-000000009");
+  std::ofstream(folder() + "/notes.txt") << "x";
+  const auto found = newest();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->state.step, 2);
+  EXPECT_TRUE(skipped_.empty());
+  EXPECT_FALSE(
+      newest_checkpoint({temporary_.path() + "/nowhere"}, "me", [](auto&, auto&) {}).has_value());
+}
+
+TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnErrorAndLeavesNothing) {
+  std::ofstream(temporary_.path() + "/checkpoints") << "a file";
+  const auto saved = save_checkpoint(folder(), state_at(1), network_.decoder, network_.optimizer);
+  ASSERT_FALSE(saved.has_value());
+  EXPECT_THAT(saved.error().message(), HasSubstr(folder()));
+}
+
+TEST_F(CheckpointTest, IdentityDependsOnWhatDecidesTheWeightsAndOnNothingElse) {
+  protocol::TrialSpec spec;
+  spec.architecture = test::small_architecture();
+  spec.data.sequence_length = 8;
+  const std::string base = trial_identity(spec, "data");
+  protocol::TrialSpec same = spec;
+  same.attempt = 3;
+  same.resume_from = {"x"};
+  same.train.log_every_steps = 1;
+  same.train.checkpoint_every_ms = 5;
+  same.data.train = "/elsewhere/*.tokens";
+  EXPECT_EQ(trial_identity(same, "data"), base);
+  EXPECT_NE(trial_identity(spec, "other data"), base);
+  protocol::TrialSpec other = spec;
+  other.seed = 9;
+  EXPECT_NE(trial_identity(other, "data"), base);
+  other = spec;
+  other.train.optimizer.lr = 0.1 + 0.2;
+  EXPECT_NE(trial_identity(other, "data"), base);
+  other = spec;
+  other.architecture.widths[0][0] += 1;
+  EXPECT_NE(trial_identity(other, "data"), base);
+}
+
+}  // namespace
+}  // namespace tailor::train

@@ -1,0 +1,497 @@
+// tailor-trainer as a process: whole trials on tiny networks, stopped, killed and resumed, with bad
+// input.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "model/data/token_shard.h"
+#include "model/pretrained/safetensors.h"
+#include "protocol/convert.h"
+
+namespace tailor {
+namespace {
+
+namespace fs = std::filesystem;
+using protocol::CheckpointReport;
+using protocol::EndClass;
+using protocol::EndReport;
+using protocol::MetricReport;
+using protocol::ProfileReport;
+using protocol::Report;
+using protocol::StartedReport;
+using testing::HasSubstr;
+
+constexpr int kDeadlineMs = 60'000;
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() {
+    std::string pattern = (fs::temp_directory_path() / "tailor-trainer-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    write_shard("train.tokens", 40'000, 1);
+    write_shard("validation.tokens", 3'000, 2);
+  }
+  ~TrainerTest() override {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    fs::remove_all(folder_);
+  }
+
+  // Text-like tokens: the next one depends on the last, so there is something to learn.
+  void write_shard(const std::string& name, int count, std::uint64_t seed,
+                   std::uint32_t vocab = 64) {
+    Rng rng(seed);
+    std::vector<std::uint32_t> ids;
+    std::uint32_t last = 0;
+    for (int i = 0; i < count; ++i) {
+      last = static_cast<std::uint32_t>((last * 5 + 1 + rng.below(3)) % vocab);
+      ids.push_back(last);
+    }
+    auto writer =
+        data::TokenShardWriter::create(folder_ + "/" + name, vocab, 0, std::string(64, 'a'));
+    ASSERT_TRUE(writer.has_value()) << writer.error().message();
+    ASSERT_TRUE(writer->append(ids, static_cast<std::uint64_t>(count), 1).is_ok());
+    ASSERT_TRUE(writer->finish().has_value());
+  }
+
+  protocol::TrialSpec small_spec() const {
+    protocol::TrialSpec spec;
+    spec.trial = TrialId{7};
+    spec.attempt = 1;
+    spec.seed = 3;
+    shape::Architecture& a = spec.architecture;
+    a.d_model = 32;
+    a.heads = 4;
+    a.kv_heads = 2;
+    a.head_dim = 8;
+    a.vocab_size = 64;
+    a.ffn_kind = shape::FfnKind::kHourglass;
+    a.widths = shape::uniform_widths(2, 2, 24);
+    spec.data.train = folder_ + "/train.tokens";
+    spec.data.validation = folder_ + "/validation.tokens";
+    spec.data.sequence_length = 16;
+    spec.train.batch_tokens = 128;
+    spec.train.tokens = 128 * 40;
+    spec.train.log_every_steps = 10;
+    spec.train.checkpoint_every_ms = 0;
+    spec.train.optimizer.lr = 1e-2;
+    return spec;
+  }
+
+  std::string directory(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string prepare(const std::string& name, const protocol::TrialSpec& spec) const {
+    fs::create_directories(directory(name));
+    std::ofstream(directory(name) + "/spec.json") << protocol::to_json(spec);
+    return directory(name);
+  }
+
+  void start(const std::string& trial) {
+    const std::string program = std::string(TAILOR_BIN_DIR) + "/tailor-trainer";
+    const std::string log = trial + "/log";
+    pid_ = ::fork();
+    ASSERT_GE(pid_, 0);
+    if (pid_ == 0) {
+      const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+      ::dup2(file, 1);
+      ::dup2(file, 2);
+      ::execl(program.c_str(), program.c_str(), "run", trial.c_str(), static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+  }
+
+  // The exit code, or minus the signal.
+  int wait() {
+    int status = 0;
+    const SystemClock clock;
+    const MonotonicMs deadline = clock.now_ms() + kDeadlineMs;
+    while (::waitpid(pid_, &status, WNOHANG) == 0) {
+      if (clock.now_ms() > deadline) {
+        ADD_FAILURE() << "the trainer hangs";
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, &status, 0);
+        break;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  int run(const std::string& trial) {
+    start(trial);
+    return wait();
+  }
+
+  static std::vector<Report> reports(const std::string& trial) {
+    std::vector<Report> all;
+    std::istringstream lines(read_file(trial + "/reports.jsonl").value_or(""));
+    std::string line;
+    while (std::getline(lines, line)) {
+      if (auto report = protocol::report_from_json(line)) all.push_back(*report);
+    }
+    return all;
+  }
+
+  template <typename Body>
+  static std::vector<Body> bodies(const std::string& trial) {
+    std::vector<Body> all;
+    for (const Report& report : reports(trial)) {
+      if (const auto* body = std::get_if<Body>(&report.body)) all.push_back(*body);
+    }
+    return all;
+  }
+
+  static EndReport end(const std::string& trial) {
+    const auto all = reports(trial);
+    EXPECT_FALSE(all.empty());
+    const auto* last = all.empty() ? nullptr : std::get_if<EndReport>(&all.back().body);
+    EXPECT_NE(last, nullptr) << read_file(trial + "/log").value_or("");
+    return last != nullptr ? *last : EndReport{};
+  }
+
+  // Waits until the log has a report of `step` or later.
+  void wait_for_step(const std::string& trial, std::int64_t step) {
+    const SystemClock clock;
+    const MonotonicMs deadline = clock.now_ms() + kDeadlineMs;
+    while (clock.now_ms() < deadline) {
+      for (const MetricReport& metric : bodies<MetricReport>(trial)) {
+        if (metric.step >= step) return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    FAIL() << "no report of step " << step;
+  }
+
+  static std::string weights(const std::string& trial) {
+    return read_file(trial + "/artifacts/model.safetensors").value_or("");
+  }
+
+  std::string folder_;
+  pid_t pid_ = -1;
+};
+
+TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.evaluate_every_tokens = 128 * 15;
+  spec.geometry.enabled = true;
+  spec.geometry.tokens = 32;
+  spec.geometry.subsamples = 4;
+  const std::string trial = prepare("a", spec);
+  ASSERT_EQ(run(trial), 0) << *read_file(trial + "/log");
+  std::uint64_t sequence = 0;
+  for (const Report& report : reports(trial)) EXPECT_EQ(report.sequence, ++sequence);
+
+  const auto started = bodies<StartedReport>(trial);
+  ASSERT_EQ(started.size(), 1u);
+  EXPECT_EQ(started[0].steps_total, 40);
+  EXPECT_EQ(started[0].resumed_step, 0);
+  EXPECT_EQ(started[0].device, "cpu");
+  EXPECT_EQ(started[0].data_hash.size(), 64u);
+  EXPECT_EQ(started[0].parameters_body, 2 * (32 * 32 * 2 + 2 * 32 * 16 + 2 * 3 * 32 * 24));
+
+  std::vector<std::int64_t> logged;
+  std::vector<std::int64_t> evaluated;
+  double last_validation = 0;
+  for (const MetricReport& metric : bodies<MetricReport>(trial)) {
+    EXPECT_EQ(metric.tokens, metric.step * 128);
+    if (metric.values.contains("train_loss")) {
+      logged.push_back(metric.step);
+      EXPECT_TRUE(metric.values.contains("lr"));
+      EXPECT_TRUE(metric.values.contains("grad_norm"));
+      EXPECT_GT(metric.values.at("tokens_per_s"), 0);
+    }
+    if (metric.values.contains("validation_loss")) {
+      evaluated.push_back(metric.step);
+      last_validation = metric.values.at("validation_loss");
+      EXPECT_NEAR(metric.values.at("perplexity"), std::exp(last_validation), 1e-9);
+    }
+  }
+  EXPECT_THAT(logged, testing::ElementsAre(10, 20, 30, 40));
+  EXPECT_THAT(evaluated, testing::ElementsAre(15, 30, 40));
+  // Three equally likely successors: log 3 = 1.10 nats; log 64 = 4.16 before training.
+  EXPECT_LT(last_validation, 2.5);
+  EXPECT_GT(last_validation, 1.09);
+
+  const auto checkpoints = bodies<CheckpointReport>(trial);
+  ASSERT_EQ(checkpoints.size(), 1u);
+  EXPECT_EQ(checkpoints[0].step, 40);
+  EXPECT_TRUE(fs::exists(checkpoints[0].path + "/manifest.json"));
+
+  const auto profiles = bodies<ProfileReport>(trial);
+  ASSERT_EQ(profiles.size(), 1u);
+  EXPECT_EQ(profiles[0].tokens, 32);
+  EXPECT_EQ(profiles[0].subsamples, 4);
+  int shifts = 0;
+  for (const auto& entry : profiles[0].entries) {
+    if (entry.statistic != "shift") continue;
+    ++shifts;
+    EXPECT_GT(entry.value, 0);
+  }
+  EXPECT_EQ(shifts, 2 * 3);  // layers x geometries
+  const auto artifact = nlohmann::json::parse(*read_file(trial + "/artifacts/work_profile.json"));
+  EXPECT_EQ(artifact["positions"].size(), 128u);
+
+  const EndReport ended = end(trial);
+  EXPECT_EQ(ended.end, EndClass::kCompleted);
+  EXPECT_EQ(ended.values.at("validation_loss"), last_validation);
+  for (const char* name : {"perplexity", "tokens_per_s", "train_loss", "parameters"}) {
+    EXPECT_TRUE(ended.values.contains(name)) << name;
+  }
+  const auto file = pretrained::SafetensorsFile::open(trial + "/artifacts/model.safetensors");
+  ASSERT_TRUE(file.has_value());
+  EXPECT_NE(file->find("model.layers.1.mlp.blocks.1.down_proj.weight"), nullptr);
+  EXPECT_EQ(nlohmann::json::parse(*read_file(trial + "/artifacts/config.json"))["hidden_size"], 32);
+
+  // Run again: complete, nothing changes.
+  const std::string log = *read_file(trial + "/reports.jsonl");
+  EXPECT_EQ(run(trial), 0);
+  EXPECT_EQ(*read_file(trial + "/reports.jsonl"), log);
+}
+
+TEST_F(TrainerTest, StoppedOrKilledAndResumedATrialEndsWithTheSameBytes) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.tokens = 128 * 400;
+  spec.train.log_every_steps = 1;
+  const std::string whole = prepare("whole", spec);
+  ASSERT_EQ(run(whole), 0) << *read_file(whole + "/log");
+  const std::string wanted = weights(whole);
+  ASSERT_FALSE(wanted.empty());
+
+  // Attempt 1: SIGTERM in the middle. A checkpoint is saved at the step it was in.
+  const std::string first = prepare("first", spec);
+  start(first);
+  wait_for_step(first, 60);
+  ::kill(pid_, SIGTERM);
+  ASSERT_EQ(wait(), 6) << *read_file(first + "/log");
+  const EndReport stopped = end(first);
+  EXPECT_EQ(stopped.end, EndClass::kStopped);
+  EXPECT_GE(stopped.step, 60);
+  EXPECT_LT(stopped.step, 400);
+  EXPECT_THAT(stopped.message, HasSubstr("SIGTERM"));
+  ASSERT_EQ(bodies<CheckpointReport>(first).size(), 1u);
+  EXPECT_EQ(bodies<CheckpointReport>(first)[0].step, stopped.step);
+
+  // Attempt 2, another directory: SIGKILL between checkpoints, which are taken all the time.
+  protocol::TrialSpec again = spec;
+  again.attempt = 2;
+  again.train.checkpoint_every_ms = 1;
+  again.resume_from = {first + "/checkpoints"};
+  const std::string second = prepare("second", again);
+  start(second);
+  wait_for_step(second, stopped.step + 25);
+  ::kill(pid_, SIGKILL);
+  ASSERT_EQ(wait(), -SIGKILL);
+  ASSERT_EQ(bodies<StartedReport>(second).size(), 1u);
+  EXPECT_EQ(bodies<StartedReport>(second)[0].resumed_step, stopped.step);
+  ASSERT_FALSE(bodies<CheckpointReport>(second).empty());
+
+  // Attempt 3 resumes from the newest of both.
+  protocol::TrialSpec third_spec = spec;
+  third_spec.attempt = 3;
+  third_spec.resume_from = {first + "/checkpoints", second + "/checkpoints"};
+  const std::string third = prepare("third", third_spec);
+  ASSERT_EQ(run(third), 0) << *read_file(third + "/log");
+  EXPECT_GE(bodies<StartedReport>(third)[0].resumed_step,
+            bodies<CheckpointReport>(second).back().step);
+  EXPECT_TRUE(weights(third) == wanted) << "other bytes";
+  EXPECT_EQ(end(third).values.at("validation_loss"), end(whole).values.at("validation_loss"));
+  // The curve too: every step's loss is that of the unbroken run.
+  std::map<std::int64_t, double> curve;
+  for (const MetricReport& metric : bodies<MetricReport>(whole)) {
+    if (metric.values.contains("train_loss")) curve[metric.step] = metric.values.at("train_loss");
+  }
+  for (const std::string& trial : {first, second, third}) {
+    for (const MetricReport& metric : bodies<MetricReport>(trial)) {
+      if (metric.values.contains("train_loss")) {
+        EXPECT_EQ(metric.values.at("train_loss"), curve[metric.step])
+            << trial << " step " << metric.step;
+      }
+    }
+  }
+}
+
+TEST_F(TrainerTest, TwoRunsWithTwoThreadsGiveTheSameBytes) {
+  protocol::TrialSpec spec = small_spec();
+  spec.threads = 2;
+  spec.architecture.d_model = 96;  // large enough that work is shared
+  spec.architecture.widths = shape::uniform_widths(2, 2, 160);
+  spec.data.sequence_length = 64;
+  spec.train.batch_tokens = 1024;
+  spec.train.tokens = 1024 * 10;
+  const std::string a = prepare("a", spec);
+  const std::string b = prepare("b", spec);
+  ASSERT_EQ(run(a), 0) << *read_file(a + "/log");
+  ASSERT_EQ(run(b), 0) << *read_file(b + "/log");
+  ASSERT_FALSE(weights(a).empty());
+  EXPECT_TRUE(weights(a) == weights(b));
+}
+
+TEST_F(TrainerTest, AKilledTrainerStartedAgainInItsDirectoryContinuesItsLog) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.tokens = 128 * 200;
+  spec.train.log_every_steps = 1;
+  spec.train.checkpoint_every_ms = 1;
+  const std::string trial = prepare("a", spec);
+  start(trial);
+  wait_for_step(trial, 30);
+  ::kill(pid_, SIGKILL);
+  wait();
+  std::ofstream(trial + "/reports.jsonl", std::ios::app)
+      << "{\"sequence\": \"99";  // torn by the crash
+  ASSERT_EQ(run(trial), 0) << *read_file(trial + "/log");
+  std::uint64_t sequence = 0;
+  for (const Report& report : reports(trial)) EXPECT_EQ(report.sequence, ++sequence);
+  const auto started = bodies<StartedReport>(trial);
+  ASSERT_EQ(started.size(), 2u);
+  EXPECT_GT(started[1].resumed_step, 0);
+}
+
+TEST_F(TrainerTest, DamagedCheckpointsAreSkippedWithALogLine) {
+  protocol::TrialSpec spec = small_spec();
+  const std::string first = prepare("first", spec);
+  ASSERT_EQ(run(first), 0);
+  const std::string model = first + "/checkpoints/000000040/model.safetensors";
+  const std::string bytes = *read_file(model);
+  std::ofstream(model, std::ios::binary) << bytes.substr(0, bytes.size() - 100);
+  spec.resume_from = {first + "/checkpoints"};
+  const std::string second = prepare("second", spec);
+  ASSERT_EQ(run(second), 0);
+  EXPECT_EQ(bodies<StartedReport>(second)[0].resumed_step, 0);
+  const std::string log = *read_file(second + "/log");
+  EXPECT_THAT(log, HasSubstr("checkpoint skipped"));
+  EXPECT_THAT(log, HasSubstr(model));
+  EXPECT_TRUE(weights(second) == bytes) << "the export is the file of the checkpoint";
+}
+
+TEST_F(TrainerTest, ARunOutLeaseStopsTheTrialWithACheckpoint) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.tokens = 128 * 1'000'000;
+  const std::string trial = prepare("a", spec);
+  std::ofstream(trial + "/lease") << SystemClock().now_ms() + 300;
+  ASSERT_EQ(run(trial), 6);
+  EXPECT_EQ(end(trial).end, EndClass::kStopped);
+  EXPECT_THAT(end(trial).message, HasSubstr("lease"));
+  EXPECT_EQ(bodies<CheckpointReport>(trial).size(), 1u);
+}
+
+TEST_F(TrainerTest, NanEndsTheTrialWithTheStepTheTensorAndTheLastGoodCheckpoint) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.optimizer.lr = 1e30;
+  spec.train.schedule.warmup_steps = 0;
+  spec.train.checkpoint_every_ms = 1;
+  const std::string trial = prepare("a", spec);
+  ASSERT_EQ(run(trial), 5) << *read_file(trial + "/log");
+  const EndReport ended = end(trial);
+  EXPECT_EQ(ended.end, EndClass::kNan);
+  EXPECT_GE(ended.step, 2);
+  EXPECT_THAT(ended.message, HasSubstr("step " + std::to_string(ended.step)));
+  EXPECT_THAT(ended.message, HasSubstr("first not finite: "));
+  EXPECT_THAT(ended.message, testing::AnyOf(HasSubstr("layer"), HasSubstr("gradient"),
+                                            HasSubstr("weight"), HasSubstr("scores")));
+  EXPECT_FALSE(std::isfinite(ended.values.at("train_loss")) &&
+               std::isfinite(ended.values.at("grad_norm")));
+}
+
+TEST_F(TrainerTest, HugeInitialValuesEndAsNanInTheFirstStep) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.init_std = 1e25;
+  const std::string trial = prepare("a", spec);
+  ASSERT_EQ(run(trial), 5);
+  EXPECT_EQ(end(trial).step, 1);
+  EXPECT_THAT(end(trial).message, HasSubstr("checkpoint: none"));
+}
+
+TEST_F(TrainerTest, Bf16TrainsToNearlyTheSameLoss) {
+  protocol::TrialSpec spec = small_spec();
+  const std::string exact = prepare("f32", spec);
+  spec.train.precision = protocol::Precision::kBf16;
+  const std::string low = prepare("bf16", spec);
+  ASSERT_EQ(run(exact), 0);
+  ASSERT_EQ(run(low), 0) << *read_file(low + "/log");
+  const double wanted = end(exact).values.at("validation_loss");
+  EXPECT_NEAR(end(low).values.at("validation_loss"), wanted, 0.02 * wanted);
+}
+
+TEST_F(TrainerTest, BadDataAndBadSpecsEndWithTheirClassAndName) {
+  struct Case {
+    std::string name;
+    std::function<void(protocol::TrialSpec&)> change;
+    int exit;
+    EndClass end;
+    std::string says;
+  };
+  write_shard("wide.tokens", 2'000, 3, 200);
+  std::ofstream(folder_ + "/empty.tokens").flush();
+  std::ofstream(folder_ + "/text.tokens")
+      << "this is no token shard, but some text of a fair length.......";
+  fs::copy(folder_ + "/train.tokens", folder_ + "/cut.tokens");
+  fs::resize_file(folder_ + "/cut.tokens", fs::file_size(folder_ + "/cut.tokens") / 2);
+  fs::copy(folder_ + "/train.tokens", folder_ + "/altered.tokens");
+  {
+    std::fstream file(folder_ + "/altered.tokens", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-100, std::ios::end);
+    const char old = static_cast<char>(file.get());
+    file.seekp(-100, std::ios::end);
+    file.put(static_cast<char>(old ^ 1));
+  }
+  const auto train = [&](const std::string& file) {
+    return [this, file](protocol::TrialSpec& spec) { spec.data.train = folder_ + "/" + file; };
+  };
+  const Case cases[] = {
+      {"missing", train("nothing-*.tokens"), 3, EndClass::kData, "nothing-*.tokens"},
+      {"empty", train("empty.tokens"), 3, EndClass::kData, "empty.tokens"},
+      {"text", train("text.tokens"), 3, EndClass::kData, "text.tokens"},
+      {"cut", train("cut.tokens"), 3, EndClass::kData, "cut.tokens"},
+      {"altered", train("altered.tokens"), 3, EndClass::kData, "altered.tokens"},
+      {"vocabulary", train("wide.tokens"), 3, EndClass::kData, "wide.tokens"},
+      {"long",
+       [](auto& spec) { spec.data.sequence_length = 1 << 20, spec.train.batch_tokens = 1 << 20; },
+       3, EndClass::kData, "train"},
+      {"batch", [](auto& spec) { spec.train.batch_tokens = 100; }, 2, EndClass::kUser,
+       "train.batch_tokens is 100"},
+      {"rate", [](auto& spec) { spec.train.optimizer.lr = -1; }, 2, EndClass::kUser,
+       "train.optimizer.lr is -1"},
+      {"layer",
+       [](auto& spec) {
+         spec.geometry = {true, {5}, 8, 2, 0.5};
+       },
+       2, EndClass::kUser, "geometry.layers"},
+      {"device", [](auto& spec) { spec.device = "tpu"; }, 2, EndClass::kUser, "cuda:N"},
+      {"gpu", [](auto& spec) { spec.device = "cuda:99"; }, 7, EndClass::kInfrastructure, "cuda:99"},
+  };
+  for (const Case& bad : cases) {
+    protocol::TrialSpec spec = small_spec();
+    bad.change(spec);
+    const std::string trial = prepare(bad.name, spec);
+    EXPECT_EQ(run(trial), bad.exit) << bad.name << "\n" << *read_file(trial + "/log");
+    const EndReport ended = end(trial);
+    EXPECT_EQ(ended.end, bad.end) << bad.name;
+    EXPECT_THAT(ended.message, HasSubstr(bad.says)) << bad.name;
+  }
+  // No spec at all, and one that is no spec.
+  fs::create_directories(directory("none"));
+  EXPECT_EQ(run(directory("none")), 2);
+  EXPECT_EQ(end(directory("none")).end, EndClass::kUser);
+  fs::create_directories(directory("torn"));
+  std::ofstream(directory("torn") + "/spec.json") << "{\"trial\": 7,";
+  EXPECT_EQ(run(directory("torn")), 2);
+  EXPECT_THAT(end(directory("torn")).message, HasSubstr("spec.json"));
+}
+
+}  // namespace
+}  // namespace tailor
