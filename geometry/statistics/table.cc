@@ -34,10 +34,10 @@ Result<const Statistic*> find_statistic(std::string_view name) {
     known += statistic.name;
   }
   const std::string near = nearest_name(name, names);
-  return error(Code::kInvalidArgument,
-               fmt::format("unknown statistic \"{}\"{}; known: {}", name,
-                           near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near),
-                           known));
+  return error(
+      Code::kInvalidArgument,
+      fmt::format("unknown statistic \"{}\"{}; known: {}", name,
+                  near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near), known));
 }
 
 }  // namespace tailor::geometry
