@@ -100,14 +100,15 @@ until [ "$(number_of completed)" -ge 3 ]; do
   [ "$(number_of failed)" -eq 0 ] || { "$bin/tailor" ls last --state failed; die "a trial failed"; }
   sleep 1
 done
-# A trial of node-b that has a checkpoint behind it.
+# A trial of node-b in the midst of its training (118 steps), with a checkpoint behind it.
 victim=""
-for _ in $(seq 120); do
-  victim=$("$bin/tailor" query "SELECT a.trial FROM attempt a JOIN worker w ON w.id = a.worker JOIN checkpoint c ON c.trial = a.trial WHERE w.name = 'node-b' AND a.state = 'running' LIMIT 1" | sed -n 2p)
+for _ in $(seq 400); do
+  victim=$("$bin/tailor" query "SELECT a.trial FROM attempt a JOIN worker w ON w.id = a.worker JOIN metric_latest_view m ON m.trial = a.trial AND m.attempt = a.number WHERE w.name = 'node-b' AND a.state = 'running' AND m.metric = 'train_loss' AND m.step BETWEEN 25 AND 75 AND EXISTS (SELECT 1 FROM checkpoint c WHERE c.trial = a.trial) LIMIT 1" | sed -n 2p)
   [ -n "$victim" ] && break
-  sleep 0.5
+  sleep 0.3
 done
 [ -n "$victim" ] || die "node-b never ran a trial with a checkpoint"
+disown "$node_b"
 kill -KILL "$node_b"
 echo "killed node-b (pid $node_b) while it ran t$victim:"
 "$bin/tailor" workers
