@@ -57,8 +57,9 @@ class Kill : public ::testing::Test {
     ASSERT_TRUE(wait_until([&] { return !cluster_.trainers().empty(); }, 20)) << "no trainer was started";
   }
 
-  /// Waits for the sweep's end and checks everything the store must hold.
-  void finish_and_check() {
+  /// Waits for the sweep's end and checks everything the store must hold. A trial whose trainer was killed on
+  /// two workers may have failed: the scheduler cannot tell it from one that kills its own trainers.
+  void finish_and_check(bool trainers_were_killed = false) {
     if (!cluster_.coordinator_running()) cluster_.start_coordinator();
     for (const auto& name : names_) {
       if (!cluster_.worker_running(name)) cluster_.start_worker(name, 2);
@@ -68,9 +69,16 @@ class Kill : public ::testing::Test {
 
     const auto trials = cluster_.query("SELECT id, state, message FROM trial");
     ASSERT_EQ(trials.size(), 24u);
+    std::size_t completed = 0;
     for (const auto& trial : trials) {
-      EXPECT_EQ(trial[1], "completed") << "t" << trial[0] << ": " << trial[2];
+      completed += trial[1] == "completed" ? 1 : 0;
+      if (trainers_were_killed && trial[1] == "failed") {
+        EXPECT_NE(trial[2].find("the same failure (infrastructure) on 2 workers"), std::string::npos) << trial[2];
+      } else {
+        EXPECT_EQ(trial[1], "completed") << "t" << trial[0] << ": " << trial[2];
+      }
     }
+    EXPECT_GE(completed, 14u);  // 20 kills can end 10 trials at most
 
     // Stored exactly once: no (attempt, metric, step) twice ...
     EXPECT_TRUE(cluster_.query("SELECT trial, attempt, metric, step, count(*) FROM metric_view "
@@ -97,6 +105,7 @@ class Kill : public ::testing::Test {
     EXPECT_GE(checked, 24u * 1u) << "the check saw no reports";
     // The curve of a trial is whole, however often it moved.
     for (const auto& trial : trials) {
+      if (trial[1] != "completed") continue;
       const auto rows = cluster_.query("SELECT count(DISTINCT step), max(step) FROM metric_view WHERE trial = " + trial[0]);
       ASSERT_EQ(rows.size(), 1u);
       EXPECT_EQ(rows[0][1], std::to_string(kSteps));
@@ -158,7 +167,7 @@ TEST_F(Kill, OfTrainersTwentyTimesLosesAndDoublesNothing) {
     ++killed;
   }
   EXPECT_EQ(killed, kKills) << "the sweep ended before all kills were made";
-  finish_and_check();
+  finish_and_check(/*trainers_were_killed=*/true);
 }
 
 }  // namespace
