@@ -188,7 +188,9 @@ TEST(DecoderTest, HourglassWithOneSubMlpIsTheConventionalNetworkBitForBit) {
 }
 
 TEST(DecoderTest, TheGradientPredictsTheChangeOfTheLoss) {
-  // A central difference along the gradient, in every family and with an untied head.
+  // A central difference along the gradient, in every family and with an untied head. The step is where
+  // the cubic term (0.7 % at 1e-2) and the rounding of fp32 losses are both below 1e-3.
+  at::manual_seed(20);
   for (const auto family : {shape::Family::kLlama, shape::Family::kOlmo2}) {
     shape::Architecture a = small_architecture();
     a.family = family;
@@ -204,7 +206,7 @@ TEST(DecoderTest, TheGradientPredictsTheChangeOfTheLoss) {
     const at::Tensor direction =
         decoder.parameters().gradient() / decoder.parameters().gradient().norm();
     const double slope = decoder.parameters().gradient().norm().item<double>();
-    const double h = 1e-2;
+    const double h = 2e-3;
     at::Tensor flat = decoder.parameters().flat();
     flat.add_(direction, h);
     const double up = decoder.loss(tokens, targets, 1.0 / 20).item<double>();
