@@ -54,6 +54,14 @@ EndClass data_class(const Status& status) {
   }
 }
 
+bool cpu_multiplies_bf16() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return true;  // not known: say nothing
+#endif
+}
+
 // Numbers of a run that follow from its spec.
 struct Plan {
   std::int64_t time = 0;        // T
@@ -237,6 +245,10 @@ std::optional<EndReport> Trial::start() {
     decoder_.initialise(spec_.seed, spec_.train.init_std);
   }
   saved_ms_ = clock_.now_ms();
+  if (spec_.train.precision == protocol::Precision::kBf16 && decoder_.device().is_cpu() &&
+      !cpu_multiplies_bf16()) {
+    log_warn("trainer", "this CPU has no bf16 products: they are emulated; f32 is faster");
+  }
 
   const shape::Counts counts = shape::count_parameters(spec_.architecture);
   protocol::StartedReport report;

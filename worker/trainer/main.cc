@@ -113,9 +113,11 @@ EndReport run_guarded(const protocol::TrialSpec& spec, const std::string& direct
 }
 
 int run(const std::string& given) {
-  std::string directory = given;
+  std::error_code failure;
+  // Absolute: reports name checkpoints by their whole path.
+  std::string directory = std::filesystem::absolute(given, failure).lexically_normal().string();
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
-  if (!std::filesystem::is_directory(directory)) {
+  if (!std::filesystem::is_directory(directory, failure)) {
     std::fprintf(
         stderr,
         "tailor-trainer: %s is no directory; give the trial directory that holds spec.json\n",

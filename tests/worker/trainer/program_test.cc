@@ -343,12 +343,12 @@ TEST_F(TrainerTest, TwoRunsWithTwoThreadsGiveTheSameBytes) {
 
 TEST_F(TrainerTest, AKilledTrainerStartedAgainInItsDirectoryContinuesItsLog) {
   protocol::TrialSpec spec = small_spec();
-  spec.train.tokens = 128 * 200;
+  spec.train.tokens = 128 * 60;
   spec.train.log_every_steps = 1;
   spec.train.checkpoint_every_ms = 1;
   const std::string trial = prepare("a", spec);
   start(trial);
-  wait_for_step(trial, 30);
+  wait_for_step(trial, 10);
   ::kill(pid_, SIGKILL);
   wait();
   std::ofstream(trial + "/reports.jsonl", std::ios::app)
@@ -471,6 +471,14 @@ TEST_F(TrainerTest, BadDataAndBadSpecsEndWithTheirClassAndName) {
          spec.geometry = {true, {5}, 8, 2, 0.5};
        },
        2, EndClass::kUser, "geometry.layers"},
+      // More than a petabyte: no machine's address space holds it.
+      {"memory",
+       [](auto& spec) {
+         spec.architecture.d_model = 1 << 18;
+         spec.architecture.heads = 1 << 14;
+         spec.architecture.head_dim = 1 << 14;
+       },
+       4, EndClass::kOom, "memory"},
       {"device", [](auto& spec) { spec.device = "tpu"; }, 2, EndClass::kUser, "cuda:N"},
       {"gpu", [](auto& spec) { spec.device = "cuda:99"; }, 7, EndClass::kInfrastructure, "cuda:99"},
   };
