@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -29,6 +30,7 @@ struct Fd {
 Status errno_status(int error_number, std::string_view action, std::string_view path) {
   Code code = Code::kUnavailable;
   if (error_number == ENOENT || error_number == ENOTDIR) code = Code::kNotFound;
+  if (error_number == ELOOP || error_number == ENAMETOOLONG) code = Code::kInvalidArgument;
   if (error_number == ENOSPC || error_number == EDQUOT) code = Code::kResourceExhausted;
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
     code = Code::kPermissionDenied;
@@ -45,7 +47,7 @@ Result<std::string> read_file(const std::string& path, std::uint64_t bytes_max) 
     return error(Code::kInvalidArgument, fmt::format("{} is a directory, not a file", path));
   }
   std::string content;
-  content.reserve(static_cast<std::size_t>(info.st_size));
+  content.reserve(std::min(static_cast<std::uint64_t>(info.st_size), bytes_max));
   char block[1 << 16];
   for (;;) {
     const ssize_t got = ::read(file.fd, block, sizeof block);

@@ -23,7 +23,8 @@ Status write_file_atomic(const std::string& path, std::string_view content, bool
 Status sync_directory(const std::string& path);
 
 /// The Status for a failed system call on `path`: kNotFound, kResourceExhausted (ENOSPC, EDQUOT),
-/// kPermissionDenied or kUnavailable, with strerror and the path.
+/// kPermissionDenied, kInvalidArgument (a path that no file can have) or kUnavailable, with strerror
+/// and the path.
 Status errno_status(int error_number, std::string_view action, std::string_view path);
 
 }  // namespace tailor

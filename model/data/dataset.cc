@@ -4,17 +4,29 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tailor::data {
 namespace {
 
+/// What ::glob could not list; its callback has no other way to hand this out.
+thread_local Status g_unlisted;
+
+/// A missing folder matches nothing, like a missing file; any other failure ends the search.
+int on_unlisted(const char* folder, int number) {
+  if (number == ENOENT) return 0;
+  g_unlisted = errno_status(number, "list", folder);
+  return 1;
+}
+
 /// The files that match one pattern, sorted by name.
 Result<std::vector<std::string>> expand(const std::string& pattern) {
   glob_t found{};
-  const int outcome = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  const int outcome = ::glob(pattern.c_str(), 0, on_unlisted, &found);
   std::vector<std::string> paths;
   for (std::size_t i = 0; outcome == 0 && i < found.gl_pathc; ++i) {
     paths.emplace_back(found.gl_pathv[i]);
@@ -26,9 +38,9 @@ Result<std::vector<std::string>> expand(const std::string& pattern) {
                              "tailor-tokenize encode",
                              pattern));
   }
+  if (outcome == GLOB_ABORTED) return error(g_unlisted.with_context(pattern));
   if (outcome != 0) {
-    return error(Code::kUnavailable,
-                 fmt::format("cannot list {}: a folder is unreadable", pattern));
+    return error(Code::kResourceExhausted, fmt::format("no memory to list {}", pattern));
   }
   std::sort(paths.begin(), paths.end());
   return paths;

@@ -261,7 +261,8 @@ TokenShardReader& TokenShardReader::operator=(TokenShardReader&&) noexcept = def
 Result<TokenShardReader> TokenShardReader::open(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
-  impl->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK, a named pipe in a corpus folder would be waited for.
+  impl->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (impl->fd < 0) return error(errno_status(errno, "open", path));
   struct stat stat_info {};
   if (::fstat(impl->fd, &stat_info) != 0) return error(errno_status(errno, "stat", path));

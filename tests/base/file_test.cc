@@ -45,6 +45,12 @@ TEST_F(File, AFileAboveTheLimitIsRefused) {
   EXPECT_TRUE(read_file(path("a"), 100).has_value());
 }
 
+TEST_F(File, ASizeThatAFileOnlyClaimsIsNotAllocated) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "x").is_ok());
+  std::filesystem::resize_file(path("a"), std::uintmax_t{1} << 42);  // a hole
+  EXPECT_EQ(read_file(path("a"), 1000).error().code(), Code::kInvalidArgument);
+}
+
 TEST_F(File, AFullDiskIsResourceExhausted) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   EXPECT_EQ(errno_status(ENOSPC, "write", "x").code(), Code::kResourceExhausted);

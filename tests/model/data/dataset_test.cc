@@ -89,6 +89,9 @@ TEST_F(DatasetTest, ShardsOfDifferentTokenizersDoNotMix) {
 
 TEST_F(DatasetTest, NothingToReadIsATypedError) {
   EXPECT_EQ(Dataset::open_glob(path("none-*.tokens"), {}).error().code(), Code::kNotFound);
+  const auto no_folder = Dataset::open_glob(path("none/*.tokens"), {});
+  EXPECT_EQ(no_folder.error().code(), Code::kNotFound);
+  EXPECT_NE(no_folder.error().message().find("none/*.tokens"), std::string::npos);
   EXPECT_EQ(Dataset::open_glob(" , ", {}).error().code(), Code::kInvalidArgument);
   EXPECT_EQ(Dataset::open({}, {}).error().code(), Code::kInvalidArgument);
   const auto empty = Dataset::open({path("x-train-00001.tokens")}, {});

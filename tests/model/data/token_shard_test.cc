@@ -1,6 +1,7 @@
 #include "model/data/token_shard.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
@@ -163,6 +164,11 @@ TEST_F(TokenShard, TwoWritersOfOneShardAreRefused) {
 TEST_F(TokenShard, AMissingFileAndAFolderAreTypedErrors) {
   EXPECT_EQ(TokenShardReader::open(path("none.tokens")).error().code(), Code::kNotFound);
   EXPECT_EQ(TokenShardReader::open(folder_.string()).error().code(), Code::kInvalidArgument);
+}
+
+TEST_F(TokenShard, ANamedPipeIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path("pipe.tokens").c_str(), 0600), 0);
+  EXPECT_EQ(TokenShardReader::open(path("pipe.tokens")).error().code(), Code::kInvalidArgument);
 }
 
 TEST_F(TokenShard, AWriteThatFailsIsReported) {
