@@ -131,13 +131,24 @@ Status serve(const Config& config) {
   health_service = rpc.get();
   rpc->set_serving(!engine->health().stalled);
 
+  const auto stop = [&] {
+    health_service = nullptr;
+    rpc->stop();
+    engine->stop();
+    http->stop();
+  };
   if (!config.port_file.empty()) {
-    TAILOR_RETURN_IF_ERROR(write_file_atomic(
+    const Status written = write_file_atomic(
         config.port_file,
         fmt::format("{{\"grpc\": {}, \"http\": {}, \"grpc_address\": \"{}\", \"http_address\": "
                     "\"{}\", \"pid\": {}}}\n",
                     rpc->port(), http->port(), grpc_address, http_address, getpid()),
-        false));
+        false);
+    if (!written.is_ok()) {
+      // Whoever waits for this file would wait for ever.
+      stop();
+      return written.with_context("--port-file");
+    }
   }
   log_info(
       "coordinator", "serving",
@@ -148,10 +159,7 @@ Status serve(const Config& config) {
   sigwait(&signals, &signal);
   log_info("coordinator", "draining", {{"signal", std::to_string(signal)}});
 
-  health_service = nullptr;
-  rpc->stop();
-  engine->stop();
-  http->stop();
+  stop();
   const std::scoped_lock lock(fatal_mutex);
   if (!fatal.is_ok()) return fatal.with_context("the database cannot be written any more");
   log_info("coordinator", "stopped");

@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 Status sync_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, "cannot open", path);
+  if (fd < 0) return errno_status(errno, "open", path);
   const bool synced = ::fsync(fd) == 0;
-  const Status status = synced ? Status::ok() : errno_status(errno, "cannot sync", path);
+  const Status status = synced ? Status::ok() : errno_status(errno, "sync", path);
   ::close(fd);
   return status;
 }
@@ -82,7 +82,7 @@ Status backup_database(const std::string& from, const std::string& to,
   fs::remove(temporary, ec);
   Status status = copy_and_check(from, temporary, migrations);
   if (status.is_ok() && ::rename(temporary.c_str(), target.c_str()) != 0) {
-    status = errno_status(errno, "cannot rename", temporary);
+    status = errno_status(errno, "rename", temporary);
   }
   if (!status.is_ok()) {
     for (const char* suffix : {"", "-journal", "-wal", "-shm"}) fs::remove(temporary + suffix, ec);

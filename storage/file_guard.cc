@@ -50,9 +50,9 @@ std::string owner_of(int fd) {
 Result<FileLock> FileLock::acquire(const std::string& path) {
   const std::string lock_path = path + ".lock";
   FileLock lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.fd_ < 0) return error(errno_status(errno, "cannot open", lock_path));
+  if (lock.fd_ < 0) return error(errno_status(errno, "open", lock_path));
   if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return error(errno_status(errno, "cannot lock", lock_path));
+    if (errno != EWOULDBLOCK) return error(errno_status(errno, "lock", lock_path));
     return error(
         Code::kAlreadyExists,
         fmt::format("{} is in use by {}; a database belongs to one coordinator: stop that one, or "
@@ -89,7 +89,7 @@ Status check_file_system(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   struct statfs info {};
   if (::statfs(folder.c_str(), &info) != 0) {
-    return errno_status(errno, "cannot look at the folder", folder);
+    return errno_status(errno, "look at the folder", folder);
   }
   const std::string_view name = network_file_system_name(static_cast<std::int64_t>(info.f_type));
   if (name.empty()) return {};

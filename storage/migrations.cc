@@ -73,7 +73,7 @@ Status back_up_before(SQLite::Database& db, const std::string& path, int version
     return {};
   });
   if (status.is_ok() && ::rename(temporary.c_str(), target.c_str()) != 0) {
-    status = errno_status(errno, "cannot rename", temporary);
+    status = errno_status(errno, "rename", temporary);
   }
   if (!status.is_ok()) {
     std::filesystem::remove(temporary, ignored);

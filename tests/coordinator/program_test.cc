@@ -140,6 +140,13 @@ TEST_F(ProgramTest, APortInUseIsAConflictAndNothingIsLeftBehind) {
   EXPECT_FALSE(fs::exists(folder_ / "u.db"));
 }
 
+TEST_F(ProgramTest, APortFileThatCannotBeWrittenIsARefusalThatNamesIt) {
+  EXPECT_EQ(run({"--database", "t.db", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                 "--port-file", "no/such/ports.json"}),
+            1);
+  EXPECT_THAT(log(), HasSubstr("no/such/ports.json"));
+}
+
 TEST_F(ProgramTest, BadSettingsAreExitCodeTwo) {
   EXPECT_EQ(run({}), 2);
   EXPECT_THAT(log(), HasSubstr("--database"));
