@@ -40,10 +40,11 @@ std::string suggestion(const CLI::App& app, int argc, char** argv) {
       const std::string near = tailor::nearest_name(flag, views);
       return near.empty() ? "" : fmt::format("unknown flag {} (did you mean {}?)", flag, near);
     }
-    if (at != &app || word.rfind('-', 0) == 0) continue;
-    for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+    if (word.rfind('-', 0) == 0) continue;
+    for (const CLI::App* sub : at->get_subcommands({})) names.push_back(sub->get_name());
+    if (names.empty()) continue;  // an argument
     if (std::find(names.begin(), names.end(), word) != names.end()) {
-      at = app.get_subcommand(word);
+      at = at->get_subcommand(word);
       continue;
     }
     const std::vector<std::string_view> views(names.begin(), names.end());

@@ -10,17 +10,25 @@ std::string bash(const CLI::App& app) {
   std::string words, cases;
   for (const CLI::App* sub : app.get_subcommands({})) {
     words += sub->get_name() + " ";
-    std::string flags;
-    for (const CLI::Option* option : sub->get_options()) {
-      for (const auto& name : option->get_lnames()) flags += "--" + name + " ";
+    std::string flags, nested;
+    const auto add_flags = [&flags](const CLI::App* command) {
+      for (const CLI::Option* option : command->get_options()) {
+        for (const auto& name : option->get_lnames()) flags += "--" + name + " ";
+      }
+    };
+    add_flags(sub);
+    for (const CLI::App* inner : sub->get_subcommands({})) {
+      nested += inner->get_name() + " ";
+      add_flags(inner);
     }
-    cases += fmt::format("    {}) flags=\"{}\" ;;\n", sub->get_name(), flags);
+    cases += fmt::format("    {}) flags=\"{}\" nested=\"{}\" ;;\n", sub->get_name(), flags, nested);
   }
   return fmt::format(
       "_tailor() {{\n"
-      "  local word=${{COMP_WORDS[COMP_CWORD]}} flags=\"\"\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} flags=\"\" nested=\"\"\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return; fi\n"
       "  case ${{COMP_WORDS[1]}} in\n{}  esac\n"
+      "  if [ \"$COMP_CWORD\" -eq 2 ] && [ -n \"$nested\" ]; then COMPREPLY=($(compgen -W \"$nested\" -- \"$word\")); return; fi\n"
       "  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"$flags --json --coordinator --color --timeout\" -- \"$word\"))\n"
       "  else COMPREPLY=($(compgen -f -- \"$word\")); fi\n"
       "}}\ncomplete -o filenames -F _tailor tailor\n",
@@ -31,13 +39,21 @@ std::string fish(const CLI::App& app) {
   std::string out = "complete -c tailor -f\n";
   for (const CLI::App* sub : app.get_subcommands({})) {
     out += fmt::format("complete -c tailor -n __fish_use_subcommand -a {}\n", sub->get_name());
-    for (const CLI::Option* option : sub->get_options()) {
-      for (const auto& name : option->get_lnames()) {
-        out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -l {}\n", sub->get_name(), name);
+    const auto add_flags = [&out](const CLI::App* command) {
+      for (const CLI::Option* option : command->get_options()) {
+        for (const auto& name : option->get_lnames()) {
+          out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -l {}\n", command->get_name(), name);
+        }
       }
+    };
+    add_flags(sub);
+    for (const CLI::App* inner : sub->get_subcommands({})) {
+      out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -a {}\n", sub->get_name(),
+                         inner->get_name());
+      add_flags(inner);
     }
   }
-  out += "complete -c tailor -n '__fish_seen_subcommand_from plan submit shape' -F\n";
+  out += "complete -c tailor -n '__fish_seen_subcommand_from plan submit shape geometry' -F\n";
   return out;
 }
 

@@ -1,0 +1,612 @@
+// tailor geometry: the measurements of geometry/ on .npy files made anywhere. No coordinator.
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "client/commands/geometry_input.h"
+#include "client/format.h"
+#include "client/table.h"
+#include "geometry/diagram_distance.h"
+#include "geometry/gromov_wasserstein.h"
+#include "geometry/intrinsic_dimension.h"
+#include "geometry/npy.h"
+#include "geometry/statistics/table.h"
+#include "geometry/work_profile.h"
+
+namespace tailor::client {
+namespace geometry_tools {
+namespace {
+
+// Distances have to be measured before anything else: n^2 d / 2 differences, squares and sums.
+double distance_seconds(std::size_t points, std::size_t dimension, int threads) {
+  const double n = static_cast<double>(points);
+  return 1.5 * n * n * static_cast<double>(dimension) / kDenseRate / threads;
+}
+
+double matrix_bytes(std::size_t points) {
+  return 8.0 * static_cast<double>(points) * static_cast<double>(points);
+}
+
+// The name of the geometry as results carry it, and rho where it has a meaning.
+void add_metric(Json& json, const MetricOptions& options) {
+  json["geometry"] = options.distances ? "distances" : options.geometry;
+  json["rho"] = !options.distances && options.geometry == "hyperbolic" ? Json(options.rho) : Json();
+}
+
+// One cloud's matrix, or the matrix itself.
+struct Measured {
+  geometry::DistanceMatrix matrix;
+  std::size_t dropped = 0;  // zero vectors
+};
+
+// Zero vectors have no direction: they are left out where angles count. In the raw geometry the
+// origin is a point like any other.
+Measured measure_one(const Printer& out, const std::string& path, const MetricOptions& options,
+                     const geometry::DistanceOptions& distance) {
+  note_geometry_unused(out, options);
+  if (options.distances) return {read_distances(path), 0};
+  geometry::Cloud cloud = read_cloud(path);
+  note_looks_like_distances(out, cloud, path);
+  Measured result;
+  if (distance.geometry != geometry::Geometry::kRaw) {
+    const std::size_t before = cloud.count;
+    cloud = without(cloud, zero_points(cloud));
+    result.dropped = before - cloud.count;
+  }
+  const Progress progress("distances",
+                          distance_seconds(cloud.count, cloud.dimension, options.threads),
+                          matrix_bytes(cloud.count));
+  result.matrix = require_input(geometry::pairwise_distances(cloud.view(), distance), path);
+  return result;
+}
+
+// ---- persistence
+
+struct PersistenceOptions {
+  MetricOptions metric;
+  std::string file, output;
+  double threshold = std::numeric_limits<double>::infinity();
+  double floor = 0;
+  double memory_gib = 16;
+};
+
+void run_persistence(const Context& context, const PersistenceOptions& options) {
+  const Printer out = context.printer();
+  geometry::DistanceOptions distance = options.metric.checked();
+  // The hyperbolic diagram is the spherical one with its values mapped. A threshold is meant in
+  // hyperbolic units, so then the mapped matrix itself is reduced.
+  const bool mapped = !options.metric.distances && std::isinf(options.threshold) &&
+                      distance.geometry == geometry::Geometry::kHyperbolic;
+  if (mapped) distance.geometry = geometry::Geometry::kSpherical;
+  const Measured x = measure_one(out, options.file, options.metric, distance);
+  const std::size_t n = x.matrix.count();
+
+  geometry::RipsSummary summary;
+  {
+    const Progress progress(fmt::format("persistence of {} points", n),
+                            geometry::rips_cost(n) / kTopologyRate,
+                            geometry::rips_memory_bytes(n) + matrix_bytes(n));
+    summary = require_input(
+        geometry::rips_persistence(x.matrix, {.threshold = options.threshold,
+                                              .persistence_floor = mapped ? 0 : options.floor,
+                                              .memory_bytes_max = options.memory_gib * (1 << 30)}),
+        options.file);
+  }
+  double radius = x.matrix.enclosing_radius();
+  geometry::Diagram bars = std::move(summary.bars);
+  if (mapped) {
+    if (!(options.floor >= 0)) throw Failure(Exit::kUsage, "--floor must not be negative");
+    bars = geometry::hyperbolic_diagram(bars, options.metric.rho);
+    std::erase_if(
+        bars, [&](const geometry::Bar& bar) { return !(bar.death - bar.birth > options.floor); });
+    radius = geometry::hyperbolic_from_angle(radius, options.metric.rho);
+  }
+  if (!options.output.empty()) {
+    std::vector<double> values;
+    for (const geometry::Bar& bar : bars) values.insert(values.end(), {bar.birth, bar.death});
+    const std::array<std::size_t, 2> shape = {bars.size(), 2};
+    require_input(geometry::write_npy(options.output, values, shape));
+  }
+  if (out.json()) {
+    Json json;
+    json["pairs"] = Json::array();
+    for (const geometry::Bar& bar : bars) json["pairs"].push_back({bar.birth, bar.death});
+    add_metric(json, options.metric);
+    json["points"] = n;
+    json["dropped"] = x.dropped;
+    json["threshold"] = std::min(options.threshold, radius);
+    json["enclosing_radius"] = radius;
+    json["truncated"] = summary.truncated;
+    json["persistence_floor"] = options.floor;
+    json["edges"] = summary.edges;
+    json["born"] = summary.born;
+    return out.document(json);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const geometry::Bar& bar : bars) {
+    rows.push_back({fmt::format("{}", bar.birth), fmt::format("{}", bar.death)});
+  }
+  out.table({{"BIRTH", Align::kRight}, {"DEATH", Align::kRight}}, rows);
+  out.note(fmt::format("{} classes of {} points up to {:.6g}{}{}", bars.size(), n,
+                       std::min(options.threshold, radius),
+                       x.dropped > 0 ? fmt::format("; {} zero vectors left out", x.dropped) : "",
+                       summary.truncated ? "; some were alive at the threshold" : ""));
+}
+
+void add_persistence(CLI::App& group, Context& context) {
+  auto options = std::make_shared<PersistenceOptions>();
+  CLI::App* command = add_command(
+      group, "persistence",
+      "Degree-1 Vietoris-Rips persistence (loops) of a cloud [points, coordinates] or a distance "
+      "matrix. An edge enters at its length; coefficients Z/2; no class outlives the enclosing "
+      "radius.",
+      "  tailor geometry persistence X.npy --geometry spherical\n"
+      "  tailor geometry persistence X.npy --geometry hyperbolic --rho 0.9 --output diagram.npy\n"
+      "  tailor geometry persistence D.npy --distances --json");
+  command->add_option("X.npy", options->file, "a cloud, or with --distances a matrix")->required();
+  add_metric_options(command, options->metric);
+  command->add_option("--threshold", options->threshold,
+                      "longest edge (default: the enclosing radius, which loses nothing)");
+  command->add_option("--floor", options->floor,
+                      "leave out classes that live this long or shorter (default 0; ours)");
+  command->add_option("--memory", options->memory_gib,
+                      "refuse to need more than this, in GiB (default 16; ours)");
+  command->add_option("--output", options->output,
+                      "write the diagram to this .npy, rows (birth, death)");
+  command->callback([&context, options] { run_persistence(context, *options); });
+}
+
+// ---- wasserstein
+
+struct WassersteinOptions {
+  std::string a, b;
+  double order = 2;
+  std::string ground = "2";
+};
+
+void run_wasserstein(const Context& context, const WassersteinOptions& options) {
+  const Printer out = context.printer();
+  geometry::DiagramDistanceOptions distance;
+  distance.order = options.order;
+  distance.ground = require_input(geometry::parse_ground_norm(options.ground));
+  const geometry::Diagram a = read_diagram(options.a);
+  const geometry::Diagram b = read_diagram(options.b);
+  const double points = static_cast<double>(a.size() + b.size());
+  geometry::DiagramDistance result;
+  {
+    // A few rounds over some twenty pairs a point.
+    const Progress progress(fmt::format("matching {} with {} points", a.size(), b.size()),
+                            5e-7 * points * std::log2(points + 2));
+    result = require_input(geometry::diagram_distance(a, b, distance),
+                           fmt::format("{}, {}", options.a, options.b));
+  }
+  if (out.json()) {
+    Json json;
+    json["distance"] = json_number(result.distance);
+    json["order"] = distance.order;
+    json["ground"] = geometry::ground_norm_name(distance.ground);
+    json["lower_bound"] = json_number(result.lower_bound);
+    json["gap"] = json_number(result.gap);
+    json["points"] = {a.size(), b.size()};
+    json["matched"] = result.matched;
+    return out.document(json);
+  }
+  out.line(fmt::format("{}", result.distance));
+}
+
+void add_wasserstein(CLI::App& group, Context& context) {
+  auto options = std::make_shared<WassersteinOptions>();
+  CLI::App* command = add_command(
+      group, "wasserstein",
+      "Exact Wasserstein distance between two persistence diagrams, arrays of rows (birth, death).",
+      "  tailor geometry wasserstein A.npy B.npy\n"
+      "  tailor geometry wasserstein A.npy B.npy --order 1 --ground inf --json    as GUDHI and "
+      "Hera by "
+      "default");
+  command->add_option("A.npy", options->a, "a diagram")->required();
+  command->add_option("B.npy", options->b, "another")->required();
+  command->add_option("--order", options->order, "q, from 1 to 64 (default 2; ours)");
+  command->add_option("--ground", options->ground, "ground norm, 2 or inf (default 2; ours)");
+  command->callback([&context, options] { run_wasserstein(context, *options); });
+}
+
+// ---- gw
+
+struct GwOptions {
+  MetricOptions metric;
+  std::string x, y;
+  geometry::GromovOptions gromov;
+};
+
+void run_gw(const Context& context, const GwOptions& options) {
+  const Printer out = context.printer();
+  const geometry::DistanceOptions distance = options.metric.checked();
+  note_geometry_unused(out, options.metric);
+  geometry::DistanceMatrix a, b;
+  std::size_t dropped = 0;
+  if (options.metric.distances) {
+    a = read_distances(options.x);
+    b = read_distances(options.y);
+  } else {
+    geometry::Cloud x = read_cloud(options.x);
+    geometry::Cloud y = read_cloud(options.y);
+    note_looks_like_distances(out, x, options.x);
+    if (distance.geometry != geometry::Geometry::kRaw) {
+      std::vector<bool> drop_x = zero_points(x), drop_y = zero_points(y);
+      const std::size_t before = x.count + y.count;
+      if (x.count == y.count) {
+        // Point i of both is one token: it goes from both or from neither.
+        for (std::size_t i = 0; i < drop_x.size(); ++i) {
+          drop_x[i] = drop_y[i] = drop_x[i] || drop_y[i];
+          dropped += drop_x[i] ? 1 : 0;
+        }
+      }
+      const bool paired = x.count == y.count;
+      x = without(x, drop_x);
+      y = without(y, drop_y);
+      if (!paired) dropped = before - x.count - y.count;
+    }
+    const Progress progress("distances",
+                            distance_seconds(x.count, x.dimension, options.metric.threads) +
+                                distance_seconds(y.count, y.dimension, options.metric.threads),
+                            matrix_bytes(x.count) + matrix_bytes(y.count));
+    a = require_input(geometry::pairwise_distances(x.view(), distance), options.x);
+    b = require_input(geometry::pairwise_distances(y.view(), distance), options.y);
+  }
+  const double n = static_cast<double>(std::max(a.count(), b.count()));
+  const int starts = options.gromov.random_starts + 3;
+  geometry::GromovOptions gromov = options.gromov;
+  gromov.threads = options.metric.threads;
+  geometry::GromovResult result;
+  {
+    const Progress progress(
+        fmt::format("matching {} points from {} starts", n, starts),
+        4.0 * n * n * n * starts / kDenseRate / std::min(starts, options.metric.threads),
+        6 * matrix_bytes(a.count()) * std::min(starts, options.metric.threads));
+    result = require_input(geometry::gromov_wasserstein(a, b, gromov),
+                           fmt::format("{}, {}", options.x, options.y));
+  }
+  if (out.json()) {
+    Json json;
+    json["value"] = result.value;
+    json["energy"] = result.energy;
+    json["lower_bound"] = result.lower_bound;
+    json["identity"] = result.identity_energy;
+    json["start"] = result.start;
+    json["certified"] = result.certified;
+    json["lower_bounds"] = {{"norm", result.norm_lower_bound},
+                            {"second", result.second_lower_bound},
+                            {"third", result.third_lower_bound}};
+    add_metric(json, options.metric);
+    json["points"] = {a.count(), b.count()};
+    json["dropped"] = dropped;
+    json["seed"] = gromov.seed;
+    json["starts"] = Json::array();
+    for (const geometry::GromovRun& run : result.runs) {
+      json["starts"].push_back({{"start", run.start},
+                                {"start_energy", run.start_energy},
+                                {"energy", run.energy},
+                                {"iterations", run.iterations},
+                                {"swaps", run.swaps}});
+    }
+    json["permutation"] = result.permutation;
+    return out.document(json);
+  }
+  std::vector<std::vector<std::string>> rows = {
+      {"value, sqrt(E)", fmt::format("{}", result.value)},
+      {"energy E", fmt::format("{}", result.energy)},
+      {"E of the identity", fmt::format("{}", result.identity_energy)},
+      {"lower bound of E", fmt::format("{}", result.lower_bound)},
+      {"certified optimal", result.certified ? "yes" : "no"},
+      {"start that won", result.start},
+      {"starts tried", fmt::format("{}", result.runs.size())}};
+  if (dropped > 0) rows.push_back({"zero vectors left out", fmt::format("{}", dropped)});
+  out.table({{"GROMOV-WASSERSTEIN"}, {"", Align::kRight}}, rows);
+}
+
+void add_gw(CLI::App& group, Context& context) {
+  auto options = std::make_shared<GwOptions>();
+  CLI::App* command = add_command(
+      group, "gw",
+      "Gromov-Wasserstein distance between two clouds of equally many points, or two distance "
+      "matrices: value = sqrt(min E), E = mean (A_ik - B_p(i)p(k))^2 over matchings p. Bounds and "
+      "the identity's E are in units of E.",
+      "  tailor geometry gw X.npy Y.npy --geometry spherical\n"
+      "  tailor geometry gw A.npy B.npy --distances --starts 32 --seed 7 --json");
+  command->add_option("X.npy", options->x, "a cloud, or with --distances a matrix")->required();
+  command->add_option("Y.npy", options->y, "another of as many points")->required();
+  add_metric_options(command, options->metric);
+  command
+      ->add_option("--starts", options->gromov.random_starts,
+                   "random starts beside identity, distance profiles and product (default 8; ours)")
+      ->check(CLI::Range(0, 100000));
+  command->add_option("--seed", options->gromov.seed, "of the random starts (default 0; ours)");
+  command
+      ->add_option("--iterations", options->gromov.iterations_max,
+                   "most steps a start (default 200; ours)")
+      ->check(CLI::Range(1, 1000000));
+  command->callback([&context, options] { run_gw(context, *options); });
+}
+
+// ---- dimension
+
+struct DimensionFlags {
+  MetricOptions metric;
+  std::string file;
+  geometry::DimensionOptions dimension;
+};
+
+Json dimension_json(const geometry::DimensionEstimate& estimate) {
+  Json json;
+  json["two_nn"] = json_number(estimate.two_nn);
+  json["two_nn_fit"] = json_number(estimate.two_nn_fit);
+  json["levina_bickel"] = json_number(estimate.levina_bickel);
+  json["two_nn_biased"] = json_number(estimate.two_nn_biased);
+  json["two_nn_fit_shifted"] = json_number(estimate.two_nn_fit_shifted);
+  json["levina_bickel_unbiased"] = json_number(estimate.levina_bickel_unbiased);
+  json["levina_bickel_mean"] = json_number(estimate.levina_bickel_mean);
+  json["levina_bickel_mean_unbiased"] = json_number(estimate.levina_bickel_mean_unbiased);
+  json["points"] = estimate.points;
+  return json;
+}
+
+void run_dimension(const Context& context, const DimensionFlags& options) {
+  const Printer out = context.printer();
+  const geometry::DistanceOptions distance = options.metric.checked();
+  const Measured x = measure_one(out, options.file, options.metric, distance);
+  std::vector<geometry::DimensionEstimate> scales;
+  {
+    const double n = static_cast<double>(x.matrix.count());
+    const Progress progress(fmt::format("neighbours of {} points", n), 4 * n * n / kDenseRate * 4);
+    scales = require_input(geometry::dimension_by_scale(x.matrix, options.dimension), options.file);
+  }
+  const geometry::DimensionEstimate& whole = scales.front();
+  if (out.json()) {
+    Json json = dimension_json(whole);
+    json["dropped"] = whole.dropped + x.dropped;
+    json["duplicates"] = whole.dropped;
+    json["zero_vectors"] = x.dropped;
+    json["neighbours"] = options.dimension.neighbours;
+    add_metric(json, options.metric);
+    json["scales"] = Json::array();
+    for (const auto& estimate : scales) json["scales"].push_back(dimension_json(estimate));
+    return out.document(json);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& estimate : scales) {
+    rows.push_back({fmt::format("{}", estimate.points), fixed(estimate.two_nn, 4),
+                    fixed(estimate.two_nn_fit, 4), fixed(estimate.levina_bickel, 4)});
+  }
+  out.table({{"POINTS", Align::kRight},
+             {"TWO-NN", Align::kRight},
+             {"TWO-NN FIT", Align::kRight},
+             {"LEVINA-BICKEL", Align::kRight}},
+            rows);
+  if (whole.dropped + x.dropped > 0) {
+    out.note(fmt::format("left out: {} duplicates, {} zero vectors", whole.dropped, x.dropped));
+  }
+}
+
+void add_dimension(CLI::App& group, Context& context) {
+  auto options = std::make_shared<DimensionFlags>();
+  CLI::App* command =
+      add_command(group, "dimension",
+                  "Intrinsic dimension of a cloud or a distance matrix by TwoNN and Levina-Bickel, "
+                  "at all, half "
+                  "and a quarter of its points. Both come out too low above about 8.",
+                  "  tailor geometry dimension X.npy\n"
+                  "  tailor geometry dimension D.npy --distances --neighbours 10 --json");
+  command->add_option("X.npy", options->file, "a cloud, or with --distances a matrix")->required();
+  add_metric_options(command, options->metric);
+  command->add_option("--neighbours", options->dimension.neighbours,
+                      "k of Levina-Bickel, at least 3 (default 20; ours)");
+  command->add_option("--discarded", options->dimension.discarded,
+                      "share of the largest ratios that the TwoNN fit leaves out (default 0.1, as "
+                      "scikit-dimension and dadapy)");
+  command->add_option("--min-points", options->dimension.points_min,
+                      "refuse fewer distinct points (default 50; ours)");
+  command->add_option("--seed", options->dimension.seed,
+                      "of the subsets of half and a quarter (default 0; ours)");
+  command->callback([&context, options] { run_dimension(context, *options); });
+}
+
+// ---- work
+
+struct WorkFlags {
+  std::string before, after;
+  geometry::WorkOptions work;
+};
+
+// One cloud a layer: [points, coordinates], or [layers, points, coordinates].
+struct Stack {
+  std::size_t layers = 1, points = 0, dimension = 0;
+  std::vector<float> values;
+  bool rounded = false;  // some number was no float32
+};
+
+Stack read_stack(const std::string& path) {
+  const geometry::NpyArray array = require_input(geometry::read_npy(path));
+  if (array.shape.size() != 2 && array.shape.size() != 3) {
+    throw Failure(Exit::kUsage,
+                  fmt::format("{}: expected shape (points, coordinates) or (layers, points, "
+                              "coordinates); this array has {} dimensions",
+                              path, array.shape.size()));
+  }
+  Stack stack;
+  const std::size_t rank = array.shape.size();
+  if (rank == 3) stack.layers = array.shape[0];
+  stack.points = array.shape[rank - 2];
+  stack.dimension = array.shape[rank - 1];
+  const std::vector<double> values = array.to_doubles();
+  stack.values.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!(std::abs(values[i]) <= std::numeric_limits<float>::max())) {
+      const std::size_t token = i / stack.dimension;
+      throw Failure(
+          Exit::kUsage,
+          fmt::format("{}: {}point {}, coordinate {} is {}; every coordinate must be a "
+                      "finite number within the range of float32",
+                      path, rank == 3 ? fmt::format("layer {}, ", token / stack.points) : "",
+                      token % stack.points, i % stack.dimension, values[i]));
+    }
+    stack.values.push_back(static_cast<float>(values[i]));
+    if (static_cast<double>(stack.values.back()) != values[i]) stack.rounded = true;
+  }
+  return stack;
+}
+
+void run_work(const Context& context, const WorkFlags& options) {
+  const Printer out = context.printer();
+  require_input(options.work.validate());
+  const Stack before = read_stack(options.before);
+  const Stack after = read_stack(options.after);
+  if (before.layers != after.layers || before.points != after.points ||
+      before.dimension != after.dimension) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format("{} holds {} x {} x {} (layers, points, coordinates) and {} holds {} x "
+                    "{} x {}: both must hold the same tokens",
+                    options.before, before.layers, before.points, before.dimension, options.after,
+                    after.layers, after.points, after.dimension));
+  }
+  if (before.rounded || after.rounded) {
+    out.note("tailor: some numbers are no float32 and were rounded to it; activations are float32");
+  }
+  const std::size_t size = before.points * before.dimension;
+  std::vector<geometry::LayerClouds> layers(before.layers);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    layers[l].layer = static_cast<int>(l);
+    layers[l].before = std::span<const float>(before.values).subspan(l * size, size);
+    layers[l].after = std::span<const float>(after.values).subspan(l * size, size);
+    layers[l].dimension = before.dimension;
+  }
+  geometry::WorkProfile profile;
+  {
+    const Progress progress(
+        fmt::format("work of {} layers", layers.size()),
+        geometry::work_cost(layers.size(), before.points, before.dimension, options.work) /
+            kWorkRate / options.work.threads);
+    profile = require_input(geometry::measure_work(layers, options.work),
+                            fmt::format("{}, {}", options.before, options.after));
+  }
+  // With one subsample there is no error to speak of; 0 would claim too much.
+  const bool has_errors = profile.subsamples > 1;
+  const bool overlapping =
+      has_errors && before.points - profile.dropped < profile.subsamples * profile.tokens;
+  if (out.json()) {
+    const auto error_json = [&](double error) { return has_errors ? json_number(error) : Json(); };
+    Json json;
+    if (layers.size() == 1) {
+      for (const geometry::WorkEntry& entry : profile.entries) {
+        json[std::string(geometry::geometry_name(entry.geometry))][entry.statistic] = {
+            {"value", json_number(entry.value)},
+            {"standard_error", error_json(entry.standard_error)}};
+      }
+    }
+    json["entries"] = Json::array();
+    for (const geometry::WorkEntry& entry : profile.entries) {
+      json["entries"].push_back({{"layer", entry.layer},
+                                 {"sub_block", entry.sub_block},
+                                 {"geometry", geometry::geometry_name(entry.geometry)},
+                                 {"statistic", entry.statistic},
+                                 {"value", json_number(entry.value)},
+                                 {"standard_error", error_json(entry.standard_error)}});
+    }
+    json["tokens"] = profile.tokens;
+    json["linear_tokens"] = profile.linear_tokens;
+    json["subsamples"] = profile.subsamples;
+    json["rho"] = profile.rho;
+    json["seed"] = profile.seed;
+    json["dropped"] = profile.dropped;
+    json["overlapping"] = overlapping;
+    json["rounded_to_float32"] = before.rounded || after.rounded;
+    return out.document(json);
+  }
+  std::vector<Column> columns;
+  if (layers.size() > 1) columns.push_back({"LAYER", Align::kRight});
+  columns.push_back({"GEOMETRY"});
+  std::vector<std::string> names;
+  for (const geometry::Statistic& statistic : geometry::statistics()) {
+    const std::string name(statistic.name);
+    const auto& chosen = options.work.statistics;
+    if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), name) == chosen.end()) continue;
+    names.push_back(name);
+    columns.push_back({name + " (SE)", Align::kRight});
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < profile.entries.size(); i += names.size()) {
+    const geometry::WorkEntry& first = profile.entries[i];
+    std::vector<std::string> row;
+    if (layers.size() > 1) row.push_back(std::to_string(first.layer));
+    row.emplace_back(geometry::geometry_name(first.geometry));
+    for (std::size_t s = 0; s < names.size(); ++s) {
+      const geometry::WorkEntry& entry = profile.entries[i + s];
+      row.push_back(
+          fmt::format("{:.6g} ({})", entry.value,
+                      has_errors ? fmt::format("{:.2g}", entry.standard_error) : std::string("-")));
+    }
+    rows.push_back(std::move(row));
+  }
+  out.table(columns, rows);
+  out.note(fmt::format("{} subsamples of {} tokens ({} for shift){}", profile.subsamples,
+                       profile.tokens, profile.linear_tokens,
+                       profile.dropped > 0
+                           ? fmt::format("; {} tokens with a zero vector left out", profile.dropped)
+                           : ""));
+  if (overlapping) {
+    out.note("the subsamples overlap: standard errors are on the low side; give more tokens");
+  }
+}
+
+void add_work(CLI::App& group, Context& context) {
+  auto options = std::make_shared<WorkFlags>();
+  CLI::App* command =
+      add_command(group, "work",
+                  "What a layer does to its token cloud: every statistic in three geometries, mean "
+                  "and standard "
+                  "error over subsamples. Files: float32 [tokens, coordinates] or [layers, tokens, "
+                  "coordinates]; row i of both is the same token.",
+                  "  tailor geometry work before.npy after.npy\n"
+                  "  tailor geometry work before.npy after.npy --tokens 128 --subsamples 4 --json");
+  command->add_option("BEFORE.npy", options->before, "the cloud before the layer")->required();
+  command->add_option("AFTER.npy", options->after, "the cloud after it")->required();
+  command->add_option("--tokens", options->work.tokens,
+                      "tokens a subsample, fewer when there are fewer (default 256; ours)");
+  command->add_option("--linear-tokens", options->work.linear_tokens,
+                      "the same for shift, which costs little (default 2048; ours)");
+  command->add_option("--subsamples", options->work.subsamples,
+                      "subsamples; disjoint where there are tokens enough (default 8; ours)");
+  command->add_option("--statistic", options->work.statistics,
+                      "only these: shift, gromov, topology (default: all)");
+  add_rho_option(command, options->work.rho);
+  command->add_option("--seed", options->work.seed, "of the token positions (default 0; ours)");
+  add_threads_option(command, options->work.threads);
+  command->callback([&context, options] {
+    // A smaller --tokens needs no second flag, and neither does a larger one.
+    options->work.linear_tokens = std::max(options->work.linear_tokens, options->work.tokens);
+    run_work(context, *options);
+  });
+}
+
+}  // namespace
+}  // namespace geometry_tools
+
+void add_geometry(CLI::App& app, Context& context) {
+  CLI::App* group = add_command(
+      app, "geometry", "Measures clouds, distance matrices and diagrams in .npy files.",
+      "  tailor geometry work before.npy after.npy        what a layer does to its tokens\n"
+      "  tailor geometry persistence X.npy                loops of a cloud\n"
+      "  tailor geometry allocate problem.json            widths from measured work, under a "
+      "budget");
+  group->require_subcommand(1);
+  geometry_tools::add_persistence(*group, context);
+  geometry_tools::add_wasserstein(*group, context);
+  geometry_tools::add_gw(*group, context);
+  geometry_tools::add_dimension(*group, context);
+  geometry_tools::add_work(*group, context);
+  geometry_tools::add_allocate(*group, context);
+}
+
+}  // namespace tailor::client

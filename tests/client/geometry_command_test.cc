@@ -1,0 +1,581 @@
+// tailor geometry, as a program: values against the reference cases of tests/data/geometry (made
+// with GUDHI, ripser, POT, SciPy, scikit-dimension) and closed forms; refusals by exit code and
+// message.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "geometry/npy.h"
+
+namespace tailor {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct Ran {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+class GeometryCommand : public ::testing::Test {
+ protected:
+  GeometryCommand() {
+    std::string folder = (std::filesystem::temp_directory_path() / "geometry-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+    dir_ = folder;
+  }
+  ~GeometryCommand() override { std::filesystem::remove_all(dir_); }
+
+  Ran run(const std::string& arguments) const {
+    const std::string out = path("stdout"), err = path("stderr");
+    const int status = std::system(
+        ("'" TAILOR_BIN_DIR "/tailor' geometry " + arguments + " >" + out + " 2>" + err).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out).value_or(""),
+            read_file(err).value_or("")};
+  }
+
+  /// With --json, which must work.
+  Json json(const std::string& arguments) const {
+    const Ran ran = run(arguments + " --json");
+    EXPECT_EQ(ran.exit_code, 0) << arguments << "\n" << ran.err;
+    return Json::parse(ran.out, nullptr, false);
+  }
+
+  /// Must be refused with exit code 2; returns what was said.
+  std::string refusal(const std::string& arguments) const {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments << "\n" << ran.out << ran.err;
+    EXPECT_EQ(ran.out, "") << arguments;
+    return ran.err;
+  }
+
+  std::string path(const std::string& name) const { return (dir_ / name).string(); }
+
+  std::string array(const std::string& name, const std::vector<double>& values,
+                    std::vector<std::size_t> shape) const {
+    const Status status = geometry::write_npy(path(name), values, shape);
+    EXPECT_TRUE(status.is_ok()) << status.message();
+    return path(name);
+  }
+
+  std::string text(const std::string& name, const std::string& content) const {
+    EXPECT_TRUE(write_file_atomic(path(name), content, false).is_ok());
+    return path(name);
+  }
+
+  static std::string data(const std::string& name) {
+    return std::string(TAILOR_TEST_DATA) + "/geometry/" + name;
+  }
+  static Json index(const std::string& name) {
+    return Json::parse(read_file(data(name + "/index.json")).value_or("null"));
+  }
+  static std::vector<std::string> cases(const std::string& group) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(data(group))) {
+      names.push_back(group + "/" + entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  std::filesystem::path dir_;
+};
+
+std::string command_geometry(const std::string& reference_name) {
+  if (reference_name == "euclidean") return "raw";
+  return reference_name + " --rho 0.9";  // the radius of the reference cases
+}
+
+using Pairs = std::vector<std::pair<double, double>>;
+
+Pairs above(const Pairs& pairs, double floor) {
+  Pairs kept;
+  for (const auto& [birth, death] : pairs) {
+    if (death - birth > floor) kept.push_back({birth, death});
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
+}
+
+void expect_pairs(const Json& printed, const std::string& reference, const Json& expected) {
+  const auto array = geometry::read_npy(reference);
+  ASSERT_TRUE(array.has_value()) << reference;
+  const std::vector<double> values = array->to_doubles();
+  Pairs right;
+  for (std::size_t i = 0; i + 1 < values.size(); i += 2)
+    right.push_back({values[i], values[i + 1]});
+  const double floor = expected.at("persistence_floor");
+  const double tolerance = std::max(expected.at("tolerance_float64").get<double>(), 1e-15);
+  const Pairs mine = above(printed.at("pairs").get<Pairs>(), floor);
+  right = above(right, floor);
+  ASSERT_EQ(mine.size(), right.size()) << reference;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_NEAR(mine[i].first, right[i].first, tolerance) << reference << " " << i;
+    EXPECT_NEAR(mine[i].second, right[i].second, tolerance) << reference << " " << i;
+  }
+}
+
+TEST_F(GeometryCommand, PersistenceOfCloudsIsThatOfTheReferenceInEveryGeometry) {
+  for (const char* name : {"h1/square4", "h1/circle40", "h1/two_circles60", "h1/gaussian64_d64",
+                           "h1/duplicates96_d6", "h1/all_same20", "h1/n1", "h1/n2", "h1/n3"}) {
+    const Json expected = index(name).at("expected");
+    for (const char* geometry : {"euclidean", "spherical", "hyperbolic"}) {
+      const Json printed = json("persistence " + data(std::string(name) + "/points.npy") +
+                                " --geometry " + command_geometry(geometry));
+      expect_pairs(printed, data(std::string(name) + "/h1_" + geometry + ".npy"),
+                   expected.at(geometry));
+    }
+  }
+}
+
+TEST_F(GeometryCommand, PersistenceOfADistanceMatrixKeepsItsEntriesBitForBit) {
+  const std::string name = "h1/gaussian64_d64";
+  const auto triangle = geometry::read_npy(data(name + "/dist_spherical.npy"));
+  ASSERT_TRUE(triangle.has_value());
+  const std::vector<double> entries = triangle->to_doubles();
+  std::vector<double> square(64 * 64);
+  std::size_t at = 0;
+  for (std::size_t i = 1; i < 64; ++i) {
+    for (std::size_t j = 0; j < i; ++j) square[i * 64 + j] = square[j * 64 + i] = entries[at++];
+  }
+  ASSERT_EQ(at, entries.size());
+  const std::string matrix = array("d.npy", square, {64, 64});
+  const Json printed = json("persistence " + matrix + " --distances --output " + path("out.npy"));
+  const Pairs pairs = printed.at("pairs").get<Pairs>();
+  const auto reference = geometry::read_npy(data(name + "/h1_spherical.npy"))->to_doubles();
+  Pairs right;
+  for (std::size_t i = 0; i < reference.size(); i += 2) {
+    right.push_back({reference[i], reference[i + 1]});
+  }
+  EXPECT_EQ(pairs, right);
+  EXPECT_EQ(printed.at("geometry"), "distances");
+  EXPECT_EQ(printed.at("truncated"), false);
+  // The diagram that was written is what wasserstein reads.
+  EXPECT_EQ(geometry::read_npy(path("out.npy"))->to_doubles(), reference);
+  EXPECT_EQ(json("wasserstein " + path("out.npy") + " " + data(name + "/h1_spherical.npy"))
+                .at("distance"),
+            0.0);
+}
+
+TEST_F(GeometryCommand, TheDefaultRadiusIsTanhOne) {
+  // f(theta) = 2 arsinh(sinh 2 sin(theta / 2)) of the spherical diagram.
+  const std::string points = data("h1/circle40/points.npy");
+  const Pairs spherical =
+      json("persistence " + points + " --geometry spherical").at("pairs").get<Pairs>();
+  const Json hyperbolic = json("persistence " + points + " --geometry hyperbolic");
+  EXPECT_NEAR(hyperbolic.at("rho"), std::tanh(1.0), 1e-15);
+  const Pairs mapped = hyperbolic.at("pairs").get<Pairs>();
+  ASSERT_EQ(mapped.size(), spherical.size());
+  ASSERT_FALSE(mapped.empty());
+  const auto f = [](double theta) { return 2 * std::asinh(std::sinh(2.0) * std::sin(theta / 2)); };
+  for (std::size_t i = 0; i < mapped.size(); ++i) {
+    EXPECT_NEAR(mapped[i].first, f(spherical[i].first), 1e-12);
+    EXPECT_NEAR(mapped[i].second, f(spherical[i].second), 1e-12);
+  }
+}
+
+TEST_F(GeometryCommand, ALowThresholdTruncatesInTheUnitsOfTheGeometry) {
+  // A unit square: one loop, born at 1, dead at sqrt 2.
+  const std::string square = array("square.npy", {0, 0, 1, 0, 1, 1, 0, 1}, {4, 2});
+  EXPECT_EQ(json("persistence " + square).at("pairs"), Json::parse("[[1.0, 1.4142135623730951]]"));
+  const Json cut = json("persistence " + square + " --threshold 1.25");
+  EXPECT_EQ(cut.at("pairs"), Json::parse("[[1.0, 1.25]]"));
+  EXPECT_EQ(cut.at("truncated"), true);
+  EXPECT_EQ(json("persistence " + square + " --floor 0.5").at("pairs"), Json::array());
+  // Four directions at right angles: angles pi/2 and pi; f(pi/2) = 3.3419024482.
+  const std::string cross = array("cross.npy", {1, 0, 0, 2, -3, 0, 0, -1}, {4, 2});
+  const Pairs pairs =
+      json("persistence " + cross + " --geometry hyperbolic --threshold 3.75").at("pairs");
+  ASSERT_EQ(pairs.size(), 1u);
+  EXPECT_NEAR(pairs[0].first, 3.3419024482, 1e-10);
+  EXPECT_EQ(pairs[0].second, 3.75);
+}
+
+TEST_F(GeometryCommand, ZeroVectorsAreDroppedWhereAnglesCountAndNotInTheRawGeometry) {
+  const std::string points = array("zero.npy", {0, 0, 1, 0, 0, 1, -1, 0, 0, -1}, {5, 2});
+  const Json raw = json("persistence " + points);
+  EXPECT_EQ(raw.at("points"), 5);
+  EXPECT_EQ(raw.at("dropped"), 0);
+  EXPECT_TRUE(raw.at("pairs").empty());  // the origin fills the square
+  const Json spherical = json("persistence " + points + " --geometry spherical");
+  EXPECT_EQ(spherical.at("points"), 4);
+  EXPECT_EQ(spherical.at("dropped"), 1);
+  const Pairs pairs = spherical.at("pairs").get<Pairs>();
+  ASSERT_EQ(pairs.size(), 1u);
+  EXPECT_NEAR(pairs[0].first, std::numbers::pi / 2, 1e-15);
+  EXPECT_NEAR(pairs[0].second, std::numbers::pi, 1e-15);
+}
+
+TEST_F(GeometryCommand, WassersteinDistancesAreThoseOfTheReference) {
+  for (const std::string& name : cases("w2")) {
+    const Json reference = index(name);
+    const double relative = reference.at("tolerance_rel"), absolute = reference.at("tolerance_abs");
+    const std::string files = data(name + "/a.npy") + " " + data(name + "/b.npy");
+    for (const auto& [ground, key] : {std::pair{"2", "l2"}, std::pair{"inf", "linf"}}) {
+      const Json printed = json("wasserstein " + files + " --ground " + ground);
+      const Json& right = reference.at("expected").at(key);
+      if (right == "inf") {
+        EXPECT_EQ(printed.at("distance"), "Infinity") << name;
+        continue;
+      }
+      EXPECT_NEAR(printed.at("distance"), right.get<double>(),
+                  relative * right.get<double>() + absolute)
+          << name << " " << ground;
+      EXPECT_EQ(printed.at("ground"), ground);
+    }
+  }
+}
+
+TEST_F(GeometryCommand, WassersteinTakesOrderAndGroundNorm) {
+  const std::string a = array("a.npy", {1, 3, 2, 2.5}, {2, 2});
+  const std::string b = array("b.npy", {1.2, 2.8}, {1, 2});
+  const std::string empty = array("empty.npy", {}, {0, 2});
+  struct Case {
+    const char* options;
+    double pair, alone;
+  };
+  for (const Case& c :
+       {Case{"", .4527692569, 1.4577379737}, Case{"--ground inf", .3201562119, 1.0307764064},
+        Case{"--order 1", .6363961031, 1.7677669530}, Case{"--order 1 --ground inf", .45, 1.25}}) {
+    const std::string options = std::string(" ") + c.options;
+    EXPECT_NEAR(json("wasserstein " + a + " " + b + options).at("distance"), c.pair, 1e-10);
+    EXPECT_NEAR(json("wasserstein " + a + " " + empty + options).at("distance"), c.alone, 1e-10);
+  }
+  const std::string endless = array("endless.npy", {1, kInfinity}, {1, 2});
+  EXPECT_EQ(json("wasserstein " + a + " " + endless).at("distance"), "Infinity");
+}
+
+TEST_F(GeometryCommand, GromovWassersteinLiesBetweenTheBoundsAndTheBestKnown) {
+  for (const std::string& name : cases("gw")) {
+    const Json reference = index(name);
+    if (reference.at("n").get<int>() > 64) continue;
+    const Json& expected = reference.at("expected");
+    const double tolerance = std::max(reference.at("tolerance_abs").get<double>(), 1e-12);
+    const Json printed =
+        json("gw " + data(name + "/x.npy") + " " + data(name + "/y.npy") + " --geometry " +
+             command_geometry(reference.at("geometry").get<std::string>()));
+    const double energy = printed.at("energy");
+    EXPECT_NEAR(printed.at("value"), std::sqrt(energy), 1e-15 * (1 + energy)) << name;
+    EXPECT_LE(energy, expected.at("best_value").get<double>() * (1 + 1e-6) + tolerance) << name;
+    double bound = 0;
+    for (const auto& [key, value] : expected.at("lower_bounds").items()) {
+      bound = std::max(bound, value.get<double>());
+    }
+    EXPECT_GE(energy, bound - tolerance) << name;
+    EXPECT_NEAR(printed.at("lower_bound"), bound, tolerance + 1e-9 * bound) << name;
+    const double identity = expected.at("value_at_identity");
+    EXPECT_NEAR(printed.at("identity"), identity, tolerance + 1e-9 * identity) << name;
+  }
+}
+
+TEST_F(GeometryCommand, GromovWassersteinOfMatricesMatchesTheTriangleByHand) {
+  // 3-4-5 against 2-4-6: the identity and the second bound both give 2 (1 + 0 + 1) / 9.
+  const std::string a = array("a.npy", {0, 3, 4, 3, 0, 5, 4, 5, 0}, {3, 3});
+  const std::string b = array("b.npy", {0, 2, 4, 2, 0, 6, 4, 6, 0}, {3, 3});
+  const Json printed = json("gw " + a + " " + b + " --distances");
+  EXPECT_NEAR(printed.at("value"), 2.0 / 3, 1e-14);
+  EXPECT_NEAR(printed.at("energy"), 4.0 / 9, 1e-14);
+  EXPECT_NEAR(printed.at("identity"), 4.0 / 9, 1e-14);
+  EXPECT_NEAR(printed.at("lower_bound"), 4.0 / 9, 1e-14);
+  EXPECT_EQ(printed.at("certified"), true);
+  // The same line in another order is the same space.
+  const std::string x = array("x.npy", {0, 1, 3}, {3, 1});
+  const std::string y = array("y.npy", {3, 0, 1}, {3, 1});
+  const Json line = json("gw " + x + " " + y);
+  EXPECT_NEAR(line.at("value"), 0, 1e-12);
+  EXPECT_NEAR(line.at("identity"), 4.0 / 3, 1e-12);
+}
+
+TEST_F(GeometryCommand, GromovWassersteinIsTheSameForASeedWhateverTheThreads) {
+  const std::string files = data("gw/perturbed64_euclidean/x.npy") + " " +
+                            data("gw/perturbed64_spherical/y.npy") + " --starts 5 --seed 3";
+  const Json one = json("gw " + files + " --threads 1");
+  EXPECT_EQ(one, json("gw " + files + " --threads 3"));
+  EXPECT_EQ(one.at("starts").size(), 8u);
+  EXPECT_EQ(one.at("seed"), 3);
+}
+
+TEST_F(GeometryCommand, ATokenWithAZeroVectorOnOneSideGoesFromBoth) {
+  const std::string x = array("x.npy", {1, 0, 0, 0, 0, 1, 1, 1}, {4, 2});
+  const std::string y = array("y.npy", {1, 0, 5, 5, 0, 1, 1, 1}, {4, 2});
+  const Json printed = json("gw " + x + " " + y + " --geometry spherical");
+  EXPECT_EQ(printed.at("dropped"), 1);
+  EXPECT_EQ(printed.at("points"), Json::parse("[3, 3]"));
+  EXPECT_NEAR(printed.at("value"), 0, 1e-12);
+}
+
+TEST_F(GeometryCommand, DimensionsAreThoseOfTheReference) {
+  for (const std::string& name : cases("id")) {
+    const Json expected = index(name).at("expected").at("euclidean");
+    const Json printed = json("dimension " + data(name + "/points.npy"));
+    for (const auto& [mine, theirs] :
+         {std::pair{"two_nn", "twonn_mle_formula"}, std::pair{"two_nn_fit", "twonn_fit_i_over_n"},
+          std::pair{"levina_bickel", "mackay_ghahramani_k20"},
+          std::pair{"levina_bickel_mean", "levina_bickel_mean_k20"}}) {
+      const double right = expected.at(theirs);
+      EXPECT_NEAR(printed.at(mine), right, 1e-6 * right) << name << " " << mine;
+    }
+    EXPECT_EQ(printed.at("dropped"), 0) << name;
+    EXPECT_EQ(printed.at("scales").size(), 3u) << name;
+    const double ten =
+        json("dimension " + data(name + "/points.npy") + " --neighbours 10").at("levina_bickel");
+    const double right = expected.at("mackay_ghahramani_k10");
+    EXPECT_NEAR(ten, right, 1e-6 * right) << name;
+  }
+}
+
+TEST_F(GeometryCommand, DimensionCountsDuplicatesAndRefusesTooFewPoints) {
+  const std::string line = array("line.npy", {0, 1, 3, 6, 10, 3, 3}, {7, 1});
+  const Json printed = json("dimension " + line + " --neighbours 3 --min-points 5");
+  EXPECT_NEAR(printed.at("two_nn"), 1.3138349550, 1e-10);
+  EXPECT_NEAR(printed.at("two_nn_biased"), 1.6422936938, 1e-10);
+  EXPECT_NEAR(printed.at("levina_bickel"), 1.3865175161, 1e-10);
+  EXPECT_EQ(printed.at("dropped"), 2);
+  EXPECT_EQ(printed.at("points"), 5);
+  EXPECT_THAT(refusal("dimension " + line), AllOf(HasSubstr("line.npy"), HasSubstr("50")));
+}
+
+TEST_F(GeometryCommand, WorkOfAKnownDisplacementIsTheClosedForm) {
+  // Two tokens; FFN moves (1,0) to (1,1) and (0,1) to (0,1): shift raw (1 + 0)/2, angle pi/8.
+  const std::string before = array("before.npy", {1, 0, 0, 1}, {2, 2});
+  const std::string after = array("after.npy", {1, 1, 0, 1}, {2, 2});
+  const Json printed = json("work " + before + " " + after);
+  EXPECT_NEAR(printed.at("raw").at("shift").at("value"), .5, 1e-15);
+  EXPECT_NEAR(printed.at("spherical").at("shift").at("value"), std::numbers::pi / 8, 1e-15);
+  const double f = 2 * std::asinh(std::sinh(2.0) * std::sin(std::numbers::pi / 8));
+  EXPECT_NEAR(printed.at("hyperbolic").at("shift").at("value"), f / 2, 1e-14);
+  // Two points at distance a and b: E = (a - b)^2 / 2.
+  EXPECT_NEAR(printed.at("raw").at("gromov").at("value"), (std::sqrt(2.0) - 1) / std::sqrt(2.0),
+              1e-14);
+  EXPECT_EQ(printed.at("raw").at("topology").at("value"), 0.0);
+  // All there is was used once: there is no error to give.
+  EXPECT_EQ(printed.at("subsamples"), 1);
+  EXPECT_TRUE(printed.at("raw").at("shift").at("standard_error").is_null());
+  EXPECT_EQ(printed.at("entries").size(), 9u);
+}
+
+TEST_F(GeometryCommand, WorkOfARealLayerIsThatOfTheReferenceAndCarriesErrors) {
+  const std::string name = "real/residual512_d256";
+  const Json reference = index(name);
+  const std::string files = data(name + "/x.npy") + " " + data(name + "/y.npy");
+  const Json whole = json("work " + files + " --tokens 512 --subsamples 1 --rho 0.9");
+  for (const auto& [mine, theirs] :
+       {std::pair{"raw", "euclidean"}, std::pair{"spherical", "spherical"},
+        std::pair{"hyperbolic", "hyperbolic"}}) {
+    const double right = reference.at("w2").at(theirs).at("expected").at("l2");
+    EXPECT_NEAR(whole.at(mine).at("topology").at("value"), right, 1e-9 * right) << mine;
+  }
+  const Json sampled = json("work " + files + " --tokens 64 --subsamples 4 --seed 5");
+  EXPECT_EQ(sampled.at("subsamples"), 4);
+  EXPECT_EQ(sampled.at("tokens"), 64);
+  EXPECT_EQ(sampled.at("overlapping"), false);
+  for (const Json& entry : sampled.at("entries")) {
+    EXPECT_GT(entry.at("value").get<double>(), 0) << entry;
+    if (entry.at("statistic") != "shift") {
+      EXPECT_GT(entry.at("standard_error").get<double>(), 0) << entry;
+      EXPECT_LT(entry.at("standard_error").get<double>(), entry.at("value").get<double>()) << entry;
+    }
+  }
+  EXPECT_EQ(sampled, json("work " + files + " --tokens 64 --subsamples 4 --seed 5 --threads 1"));
+  EXPECT_NE(sampled.at("entries"),
+            json("work " + files + " --tokens 64 --subsamples 4 --seed 6").at("entries"));
+  const Ran overlapping = run("work " + files + " --tokens 300 --subsamples 2");
+  EXPECT_THAT(overlapping.err, HasSubstr("overlap"));
+}
+
+TEST_F(GeometryCommand, WorkTakesAStackOfLayers) {
+  const std::string before = array("before.npy", {1, 0, 0, 1, 1, 0, 0, 1}, {2, 2, 2});
+  const std::string after = array("after.npy", {1, 0, 0, 1, 3, 0, 0, 3}, {2, 2, 2});
+  const Json printed = json("work " + before + " " + after + " --statistic shift");
+  ASSERT_EQ(printed.at("entries").size(), 6u);
+  EXPECT_EQ(printed.at("entries")[0].at("value"), 0.0);
+  EXPECT_EQ(printed.at("entries")[3].at("layer"), 1);
+  EXPECT_EQ(printed.at("entries")[3].at("value"), 2.0);
+  EXPECT_FALSE(printed.contains("raw"));
+}
+
+TEST_F(GeometryCommand, AllocationMatchesTheDigitsGiven) {
+  const std::string t5 = text("t5.json",
+                              R"({"beta": [2.5, 1.2, 0.7, 0.3], "a": [0.25, 0.2, 0.15, 0.1],
+                                  "c": 1, "m": 1024, "B": 12288, "q": 64})");
+  const Json printed = json("allocate " + t5);
+  const std::vector<double> widths = {5353.35480146, 3448.21867275, 2394.47482456, 1091.95170123};
+  for (std::size_t l = 0; l < 4; ++l) {
+    EXPECT_NEAR(printed.at("widths")[l], widths[l], 1e-10 * widths[l]);
+    EXPECT_NEAR(printed.at("report").at("kkt")[l], 1, 1e-12);
+  }
+  EXPECT_EQ(printed.at("integer_widths"), Json::parse("[5376, 3456, 2368, 1088]"));
+  EXPECT_NEAR(printed.at("multiplier"), 1.36488946782e-5, 1e-15);
+  EXPECT_NEAR(printed.at("objective"), .894510273134, 1e-11);
+  EXPECT_NEAR(printed.at("report").at("integer").at("objective"), .894513654578, 1e-11);
+  EXPECT_EQ(printed.at("report").at("integer").at("exact"), true);
+  EXPECT_EQ(json("allocate " + t5 + " --quantum 8").at("integer_widths"),
+            Json::parse("[5352, 3448, 2392, 1096]"));
+  const Json relative = json("allocate " + t5 + " --width-unit relative");
+  EXPECT_NEAR(relative.at("widths")[0], 6657.52017332, 1e-7);
+  EXPECT_EQ(relative.at("report").at("states"),
+            Json::parse(R"(["free", "free", "free", "floor"])"));
+}
+
+TEST_F(GeometryCommand, AllocationTakesCapsCostsAndDimensions) {
+  const std::string t9 = text("t9.json",
+                              R"({"work": [1, 4, 100], "exponents": 1, "floors": [1, 1, 1],
+                                  "caps": [null, "Infinity", 6], "budget": 12, "quantum": 1})");
+  const Json capped = json("allocate " + t9);
+  for (int l = 0; l < 3; ++l) EXPECT_NEAR(capped.at("widths")[l], 2.0 * (l + 1), 1e-12);
+  EXPECT_EQ(capped.at("integer_widths"), Json::parse("[2, 4, 6]"));
+  EXPECT_EQ(capped.at("report").at("states")[2], "cap");
+  const std::string t10 = text("t10.json",
+                               R"({"work": [3, 2, 1], "exponent": 0.4, "cost": [2304, 2304, 3072],
+                                   "floor": 64, "budget": 2e7, "q": 0})");
+  const Json costs = json("allocate " + t10);
+  EXPECT_NEAR(costs.at("widths")[2], 1437.15913858, 1e-7);
+  EXPECT_TRUE(costs.at("integer_widths").is_null());
+  const std::string p1 =
+      text("p1.json",
+           R"({"work": [0.90, 0.62, 0.48, 0.40, 0.34, 0.30, 0.27, 0.25, 0.24, 0.24, 0.26, 0.33],
+          "dimension": [8, 9, 10, 12, 13, 14, 14, 13, 12, 11, 10, 9], "exponent_rule": "2/d",
+          "floor": 1024, "budget": 36864})");
+  EXPECT_EQ(json("allocate " + p1).at("integer_widths"),
+            Json::parse("[5312,4352,3712,3456,3072,2816,2560,2368,2240,2176,2240,2560]"));
+  EXPECT_EQ(json("allocate " + p1 + " --width-unit relative").at("integer_widths"),
+            Json::parse("[7616,5248,3904,2880,2304,1984,1792,1792,1856,1984,2368,3136]"));
+}
+
+TEST_F(GeometryCommand, AllocationCarriesTheErrorsOfTheWork) {
+  // Two equal layers, a = 1: d log w_1 = (e_1 - e_2) / 4, so SE = w sqrt(2) e / 4 for errors e.
+  const std::string file = text("p.json",
+                                R"({"work": [2, 2], "work_errors": [0.2, 0.2], "exponent": 1,
+                                    "budget": 1280, "q": 64})");
+  const Json printed = json("allocate " + file);
+  EXPECT_NEAR(printed.at("report").at("width_errors")[0], 640 * std::sqrt(2.0) * .1 / 4, 1e-9);
+}
+
+TEST_F(GeometryCommand, AllocationWithoutRoomForTheDefaultMultipleStillGivesWidths) {
+  const Ran ran =
+      run("allocate " + text("t1.json", R"({"work": [1, 4, 9], "budget": 12})") + " --json");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const Json printed = Json::parse(ran.out);
+  EXPECT_NEAR(printed.at("widths")[2], 6, 1e-12);
+  EXPECT_NEAR(printed.at("multiplier"), .25, 1e-12);
+  EXPECT_TRUE(printed.at("integer_widths").is_null());
+  EXPECT_THAT(ran.err, HasSubstr("no integer widths"));
+}
+
+TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
+  const auto refused = [&](const std::string& problem) {
+    return refusal("allocate " + text("problem.json", problem) + " --json");
+  };
+  EXPECT_THAT(refused(R"({"work": [1, 2], "floor": 10, "budget": 12})"),
+              AllOf(HasSubstr("problem.json"), HasSubstr("infeasible"), HasSubstr("8")));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "cap": 5, "budget": 12})"), HasSubstr("over capacity"));
+  EXPECT_THAT(refused(R"({"work": [1, "NaN"], "budget": 12})"),
+              AllOf(HasSubstr("work of layer 1"), HasSubstr("nan")));
+  EXPECT_THAT(refused(R"({"work": [1, -2], "budget": 12})"), HasSubstr("work of layer 1"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budgit": 12})"), HasSubstr("did you mean \"budget\""));
+  EXPECT_THAT(refused(R"({"work": [1, 2]})"), HasSubstr("\"budget\" is missing"));
+  EXPECT_THAT(refused(R"({"budget": 3})"), HasSubstr("\"work\""));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "beta": [1, 2], "budget": 3})"), HasSubstr("twice"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "a": 1, "d_int": 2, "budget": 3})"),
+              HasSubstr("not both"));
+  EXPECT_THAT(refused(R"({"work": [1, true], "budget": 3})"), HasSubstr("work[1]"));
+  EXPECT_THAT(refused(R"({"work": [1, 2, 3], "cost": [1, 2], "budget": 3})"), HasSubstr("cost"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 100, "q": 64})"), HasSubstr("tolerance"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 1e15, "q": 1})"), HasSubstr("multiple"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 3, "width_unit": "x"})"),
+              HasSubstr("relative"));
+  EXPECT_THAT(refused("[1, 2"), AllOf(HasSubstr("problem.json"), HasSubstr("line 1")));
+}
+
+TEST_F(GeometryCommand, BrokenInputIsRefusedByFileAndEntry) {
+  const std::string nan = array("nan.npy", {0, 1, 2, kNan, 4, 5}, {3, 2});
+  EXPECT_THAT(refusal("persistence " + nan),
+              AllOf(HasSubstr("nan.npy"), HasSubstr("point 1, coordinate 1")));
+  EXPECT_THAT(refusal("dimension " + nan), HasSubstr("nan.npy"));
+  EXPECT_THAT(refusal("gw " + data("gw/n2_euclidean/x.npy") + " " + nan), HasSubstr("nan.npy"));
+  EXPECT_THAT(refusal("work " + nan + " " + nan),
+              AllOf(HasSubstr("nan.npy"), HasSubstr("point 1, coordinate 1")));
+  const auto matrix = [&](double a01, double a10, double a11) {
+    return "persistence " + array("m.npy", {0, a01, a10, a11}, {2, 2}) + " --distances";
+  };
+  EXPECT_THAT(refusal(matrix(1, 2, 0)), AllOf(HasSubstr("m.npy"), HasSubstr("not symmetric")));
+  EXPECT_THAT(refusal(matrix(-1, -1, 0)), AllOf(HasSubstr("m.npy"), HasSubstr("(1, 0)")));
+  EXPECT_THAT(refusal(matrix(kNan, kNan, 0)), AllOf(HasSubstr("m.npy"), HasSubstr("(1, 0)")));
+  EXPECT_THAT(refusal(matrix(1, 1, 3)), HasSubstr("diagonal"));
+  const std::string oblong = array("oblong.npy", {0, 1, 1, 0, 2, 2}, {3, 2});
+  EXPECT_THAT(refusal("persistence " + oblong + " --distances"), HasSubstr("3 x 2"));
+  EXPECT_THAT(refusal("wasserstein " + nan + " " + oblong),
+              AllOf(HasSubstr("nan.npy"), HasSubstr("row 1")));
+  EXPECT_THAT(refusal("wasserstein " + array("d.npy", {2, 1}, {1, 2}) + " " + oblong),
+              HasSubstr("row 0"));
+  EXPECT_THAT(refusal("wasserstein " + array("d.npy", {2, 1, 3}, {1, 3}) + " " + oblong),
+              HasSubstr("(k, 2)"));
+  EXPECT_THAT(refusal("gw " + array("two.npy", {0, 1}, {2, 1}) + " " + oblong),
+              HasSubstr("two.npy"));
+  EXPECT_THAT(refusal("persistence " + array("flat.npy", {0, 1}, {2})), HasSubstr("flat.npy"));
+  EXPECT_THAT(refusal("persistence " + text("x.npy", "hello")), HasSubstr("x.npy"));
+  EXPECT_EQ(run("persistence " + path("absent.npy")).exit_code, 3);
+}
+
+TEST_F(GeometryCommand, BadOptionsAreRefused) {
+  const std::string points = data("h1/square4/points.npy");
+  const std::string diagram = data("w2/one_vs_one/a.npy");
+  EXPECT_THAT(refusal("persistence " + points + " --geometry sphericl"), HasSubstr("spherical"));
+  EXPECT_THAT(refusal("persistence " + points + " --geometry hyperbolic --rho 1"),
+              HasSubstr("rho"));
+  EXPECT_THAT(refusal("persistence " + points + " --threshold -1"), HasSubstr("threshold"));
+  EXPECT_THAT(refusal("persistence " + points + " --memory 1e-9"), HasSubstr("GiB"));
+  EXPECT_THAT(refusal("wasserstein " + points + " " + points + " --ground 3"), HasSubstr("inf"));
+  EXPECT_THAT(refusal("wasserstein " + diagram + " " + diagram + " --order 0.5"),
+              HasSubstr("order"));
+  EXPECT_THAT(refusal("work " + points + " " + points + " --statistic shft"), HasSubstr("shift"));
+  EXPECT_THAT(refusal("persistance " + points), HasSubstr("did you mean persistence"));
+  EXPECT_THAT(refusal("gw " + points + " " + points + " --start 3"), HasSubstr("--starts"));
+}
+
+TEST_F(GeometryCommand, LongRunsAreAnnouncedOnStderrAndShortOnesAreNot) {
+  // Equal clouds are certified by the first start, so the announcement is all that takes long.
+  const std::string x = data("gw/identical48_euclidean/x.npy");
+  const Ran announced = run("gw " + x + " " + x + " --starts 100000 --threads 1 --json");
+  EXPECT_EQ(announced.exit_code, 0);
+  EXPECT_THAT(announced.err, AllOf(HasSubstr("about"), HasSubstr("48 points")));
+  EXPECT_TRUE(Json::accept(announced.out));
+  EXPECT_EQ(run("gw " + x + " " + x + " --starts 0").err, "");
+}
+
+TEST_F(GeometryCommand, AMatrixReadAsACloudIsPointedOut) {
+  const std::string matrix = array("m.npy", {0, 1, 2, 1, 0, 1, 2, 1, 0}, {3, 3});
+  EXPECT_THAT(run("persistence " + matrix).err, HasSubstr("--distances"));
+  EXPECT_THAT(run("persistence " + matrix + " --distances").err, Not(HasSubstr("--distances")));
+}
+
+TEST_F(GeometryCommand, HelpStartsWithExamplesAndSaysWhichDefaultsAreOurs) {
+  for (const char* command :
+       {"persistence", "wasserstein", "gw", "dimension", "work", "allocate"}) {
+    const Ran help = run(std::string(command) + " --help");
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_EQ(help.out.rfind("Examples:", 0), 0u) << help.out;
+    EXPECT_THAT(help.out, HasSubstr("ours")) << command;
+  }
+}
+
+}  // namespace
+}  // namespace tailor
