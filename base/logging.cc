@@ -3,29 +3,29 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/text.h"
+
 namespace tailor {
 namespace {
 
 /// Quotes a value that would otherwise break "key=value" apart.
 std::string quoted(const std::string& value) {
-  if (value.find_first_of(" \"=\n") == std::string::npos && !value.empty()) return value;
-  std::string out = "\"";
+  const std::string plain = escape_controls(value);
+  if (!value.empty() && plain == value && value.find_first_of(" \"=") == std::string::npos)
+    return value;
+  std::string escaped;
   for (const char c : value) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += c;
-    }
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c;
   }
-  return out + "\"";
+  return "\"" + escape_controls(escaped) + "\"";
 }
 
 void write(spdlog::level::level_enum level, std::string_view component, std::string_view message,
            LogFields fields) {
   auto* logger = spdlog::default_logger_raw();
   if (!logger->should_log(level)) return;
-  std::string line = fmt::format("{} {}", component, message);
+  std::string line = fmt::format("{} {}", component, escape_controls(message));
   for (const auto& [key, value] : fields) line += fmt::format(" {}={}", key, quoted(value));
   logger->log(level, spdlog::string_view_t(line.data(), line.size()));
 }
@@ -35,11 +35,12 @@ void write(spdlog::level::level_enum level, std::string_view component, std::str
 Status init_logging(std::string_view level) {
   const auto parsed = spdlog::level::from_str(std::string(level));
   if (parsed == spdlog::level::off && level != "off") {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("unknown log level \"{}\"; allowed: debug, info, warn, error", level));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("unknown log level \"{}\"; allowed: debug, info, warn, error", level));
   }
-  auto logger = std::make_shared<spdlog::logger>(
-      "tailor", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>("tailor", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   logger->set_level(parsed);
   logger->flush_on(spdlog::level::debug);

@@ -21,8 +21,8 @@ Result<std::pair<double, std::string>> number_and_unit(std::string_view text) {
     const bool exponent = (c == 'e' || c == 'E') && i > 0 && i + 1 < trimmed.size() &&
                           (std::isdigit(static_cast<unsigned char>(trimmed[i + 1])) != 0 ||
                            trimmed[i + 1] == '-' || trimmed[i + 1] == '+');
-    const bool sign_of_exponent = (c == '-' || c == '+') && i > 0 &&
-                                  (trimmed[i - 1] == 'e' || trimmed[i - 1] == 'E');
+    const bool sign_of_exponent =
+        (c == '-' || c == '+') && i > 0 && (trimmed[i - 1] == 'e' || trimmed[i - 1] == 'E');
     if (std::isdigit(static_cast<unsigned char>(c)) == 0 && c != '.' && !exponent &&
         !sign_of_exponent) {
       break;
@@ -51,8 +51,9 @@ Result<double> scaled(std::string_view text, std::string_view kind,
     if (name.empty()) continue;
     allowed += (allowed.empty() ? "" : ", ") + std::string(name);
   }
-  return error(Code::kInvalidArgument, fmt::format("\"{}\" has an unknown unit \"{}\" for a {}; allowed: {}",
-                                                   text, parsed->second, kind, allowed));
+  return error(Code::kInvalidArgument,
+               fmt::format("\"{}\" has an unknown unit \"{}\" for a {}; allowed: {}", text,
+                           parsed->second, kind, allowed));
 }
 
 }  // namespace
@@ -106,9 +107,16 @@ Result<double> parse_count(std::string_view text) {
 }
 
 Result<std::uint64_t> parse_bytes(std::string_view text) {
-  static constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"", 1},        {"B", 1},       {"kB", 1e3},         {"MB", 1e6},          {"GB", 1e9},
-      {"TB", 1e12},   {"KiB", 1024.}, {"MiB", 1048576.},   {"GiB", 1073741824.}, {"TiB", 1099511627776.}};
+  static constexpr std::pair<std::string_view, double> kUnits[] = {{"", 1},
+                                                                   {"B", 1},
+                                                                   {"kB", 1e3},
+                                                                   {"MB", 1e6},
+                                                                   {"GB", 1e9},
+                                                                   {"TB", 1e12},
+                                                                   {"KiB", 1024.},
+                                                                   {"MiB", 1048576.},
+                                                                   {"GiB", 1073741824.},
+                                                                   {"TiB", 1099511627776.}};
   auto value = scaled(text, "size", kUnits);
   if (!value) return error(value.error());
   if (*value < 0 || *value > 9e18) {
@@ -184,6 +192,44 @@ bool is_valid_utf8(std::string_view text, std::size_t* bad_offset) {
     i += extra + 1;
   }
   return true;
+}
+
+std::string escape_controls(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = [&](std::size_t at) -> unsigned {
+      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
+    };
+    unsigned code = byte(i);
+    std::size_t extra = 0;
+    if (code == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0) {
+      code = byte(i + 1);  // C1
+      extra = 1;
+    } else if (code == 0xE2 && (byte(i + 1) == 0x80 || byte(i + 1) == 0x81)) {
+      code = 0x2000u + ((byte(i + 1) & 0x3Fu) << 6) + (byte(i + 2) & 0x3Fu);
+      extra = 2;
+      const bool steers = (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+      if (byte(i + 2) == 0 || !steers) {
+        out += text[i];
+        continue;
+      }
+    } else if (code >= 0x20 && code != 0x7F) {
+      out += text[i];
+      continue;
+    }
+    i += extra;
+    if (code == '\n') {
+      out += "\\n";
+    } else if (code == '\r') {
+      out += "\\r";
+    } else if (code == '\t') {
+      out += "\\t";
+    } else {
+      out += fmt::format("\\u{:04x}", code);
+    }
+  }
+  return out;
 }
 
 }  // namespace tailor

@@ -41,4 +41,9 @@ std::string_view trim(std::string_view text);
 /// if given, is the offset of the first wrong byte.
 bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
 
+/// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those that
+/// UTF-8 spells with more bytes: C1 controls, line separators, direction overrides). What others wrote can
+/// then neither drive a terminal nor break a line or a column. Bytes that are no UTF-8 pass.
+std::string escape_controls(std::string_view text);
+
 }  // namespace tailor

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/text.h"
+
 namespace tailor::client {
 namespace {
 
@@ -57,6 +59,27 @@ Json field_json(const Message& m, const FieldDescriptor* f, int index) {
       return to_json(repeated ? r->GetRepeatedMessage(m, f, index) : r->GetMessage(m, f));
   }
   return nullptr;
+}
+
+/// Text of others is shown, not obeyed: only the colours that a Printer itself writes pass.
+std::string shown(std::string_view text) {
+  std::string out;
+  std::size_t plain = 0;  // start of what is not written yet
+  for (std::size_t i = text.find("\033["); i != std::string_view::npos; i = text.find("\033[", i + 1)) {
+    const std::size_t end = text.find_first_not_of("0123456789", i + 2);
+    if (end == std::string_view::npos || text[end] != 'm') continue;
+    out += escape_controls(text.substr(plain, i - plain));
+    out += text.substr(i, end + 1 - i);
+    plain = end + 1;
+  }
+  return out + escape_controls(text.substr(plain));
+}
+
+/// The same for text of several lines.
+std::string shown_lines(std::string_view text) {
+  std::string out;
+  for (const std::string_view line : split(text, '\n')) out += shown(line) + "\n";
+  return out;
 }
 
 }  // namespace
@@ -118,7 +141,11 @@ Printer::Printer(bool json, const std::string& color)
 }
 
 void Printer::table(const std::vector<Column>& columns,
-                    const std::vector<std::vector<std::string>>& rows) const {
+                    const std::vector<std::vector<std::string>>& given) const {
+  std::vector<std::vector<std::string>> rows = given;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = shown(cell);
+  }
   std::string out;
   if (!terminal_) {
     // For scripts: a header line, then tab-separated values, no padding.
@@ -159,13 +186,13 @@ void Printer::document(const Json& json) const {
 }
 
 void Printer::line(std::string_view text) const {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fputc('\n', stdout);
+  const std::string out = shown_lines(text);
+  std::fwrite(out.data(), 1, out.size(), stdout);
 }
 
 void Printer::note(std::string_view text) const {
   std::fflush(stdout);
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+  std::fputs(shown_lines(text).c_str(), stderr);
 }
 
 std::string Printer::state(const std::string& text) const {

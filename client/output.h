@@ -36,8 +36,11 @@ class Printer {
   bool terminal() const { return terminal_; }
   bool colored() const { return color_; }
 
+  // Control characters in what is printed are spelled out, but for colours: names and messages come from
+  // others, and a cell must not break its line.
+
   /// Rows must have as many cells as there are columns.
-  void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows) const;
+  void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& given) const;
   /// One JSON document, indented, and a newline.
   void document(const Json& json) const;
   /// A line of plain text on stdout.

@@ -66,7 +66,7 @@ Result<shape::Architecture> baseline_as_given(const Spec& spec) {
   TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, baseline->overrides));
   auto built = build_architecture(merged.architecture);
   if (!built)
-    return error(built.error().with_context(fmt::format("baseline \"{}\"", spec.baseline)));
+    return error(built.error().with_context(fmt::format("the baseline \"{}\"", spec.baseline)));
   return built;
 }
 

@@ -106,7 +106,7 @@ Result<std::int64_t> batch_in(const AxisValue& value, std::int64_t sequence_leng
         Code::kInvalidArgument,
         fmt::format("{} tokens are no whole number of sequences; allowed: multiples of "
                     "sequence_length = {}, or text such as \"{}k tokens\", which is rounded",
-                    tokens, sequence_length, (tokens + 500) / 1000));
+                    tokens, sequence_length, std::max<std::int64_t>(1, (tokens + 500) / 1000)));
   }
   const std::int64_t sequences =
       std::max<std::int64_t>(1, (tokens + sequence_length / 2) / sequence_length);

@@ -253,9 +253,7 @@ class Parser {
       if (!name) return missing(*table, "`name` of this [[candidate]]");
       candidate.name = name->as_string().value_or("");
       TAILOR_RETURN_IF_ERROR(document_.status());
-      const bool printable = std::all_of(candidate.name.begin(), candidate.name.end(), [](char c) {
-        return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
-      });
+      const bool printable = escape_controls(candidate.name) == candidate.name;
       if (trim(candidate.name).empty() || candidate.name.size() > 200 || !printable) {
         name->fail("a candidate's `name` must have 1 to 200 printable characters");
       } else if (!names.insert(candidate.name).second) {
@@ -635,6 +633,11 @@ class Parser {
 }  // namespace
 
 Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir) {
+  if (toml.size() > kSweepFileBytesMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("{} has {} bytes; at most {} are allowed in a sweep file", file,
+                             toml.size(), kSweepFileBytesMax));
+  }
   TAILOR_ASSIGN_OR_RETURN(ConfigDocument document, ConfigDocument::parse(toml, file));
   return Parser(document, base_dir).run();
 }

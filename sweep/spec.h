@@ -96,6 +96,9 @@ struct Spec {
   std::map<protocol::EndClass, std::int32_t> retry;  ///< further attempts by class (defaults filled in)
 };
 
+/// A sweep file is read by people; a larger one is a mistake (and would be one row of the database).
+inline constexpr std::size_t kSweepFileBytesMax = 4u << 20;
+
 /// Parses and validates a sweep file. `base_dir` (absolute) is where relative data paths start.
 /// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key, the
 /// nearest known one. Never partly: there is a Spec or an error.

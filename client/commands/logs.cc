@@ -39,7 +39,11 @@ void add_logs(CLI::App& app, Context& context) {
       request.set_attempt(answer.attempt());
       if (!answer.data().empty()) continue;
       if (!options->follow || answer.ended()) break;
-      if (interrupted()) throw Failure(Exit::kInterrupted, "");
+      if (interrupted()) {
+        throw Failure(Exit::kInterrupted,
+                      fmt::format("stopped following; the trial goes on. `tailor logs {} --follow` follows it again",
+                                  options->trial));
+      }
       ::usleep(500'000);
     }
     if (out.json()) {

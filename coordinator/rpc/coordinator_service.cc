@@ -17,7 +17,6 @@ namespace {
 constexpr std::size_t kReadThreads = 3;
 constexpr std::size_t kSlowThreads = 2;
 constexpr std::size_t kQueueMax = 2'048;
-constexpr std::size_t kSweepFileBytesMax = 4u << 20;
 constexpr std::uint64_t kPageDefault = 100;
 constexpr std::uint64_t kPageMax = 10'000;
 constexpr std::uint64_t kLogBytesMax = 1u << 20;
@@ -279,11 +278,6 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
       Call<v1::SubmitSweepResponse>::make("SubmitSweep", response, options_.on_call);
   const bool posted = reads_.post([this, call = call, request = *request] {
     if (call->over()) return;
-    if (request.toml().size() > kSweepFileBytesMax) {
-      return call->finish(Status(Code::kInvalidArgument,
-                                 fmt::format("the sweep file has {} bytes; at most {} are allowed",
-                                             request.toml().size(), kSweepFileBytesMax)));
-    }
     if (!request.base_dir().empty() && !request.base_dir().starts_with('/')) {
       return call->finish(
           Status(Code::kInvalidArgument,

@@ -55,5 +55,20 @@ TEST(Text, Utf8IsCheckedStrictly) {
   EXPECT_FALSE(is_valid_utf8("\xE4\xB8"));          // cut
 }
 
+TEST(Text, ControlCharactersAreSpelledOutAndEverythingElseIsKept) {
+  const std::string plain =
+      "gr\xC3\xBC\xC3\x9F \xE4\xB8\xAD \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x94\xAC \xE2\x80\xA6 "
+      "<b>\"&";
+  EXPECT_EQ(escape_controls(plain), plain);
+  EXPECT_EQ(escape_controls("a\nb\tc\r"), "a\\nb\\tc\\r");
+  EXPECT_EQ(escape_controls("\033[2J\x7F"), "\\u001b[2J\\u007f");
+  EXPECT_EQ(escape_controls(std::string_view("\0x", 2)), "\\u0000x");
+  EXPECT_EQ(escape_controls("\xC2\x9B"
+                            "1m"),
+            "\\u009b1m");                                       // CSI in one character
+  EXPECT_EQ(escape_controls("\xE2\x80\xAEgpj"), "\\u202egpj");  // right-to-left override
+  EXPECT_EQ(escape_controls("\xE2\x80"), "\xE2\x80");           // cut: passes
+}
+
 }  // namespace
 }  // namespace tailor

@@ -329,6 +329,8 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
        "`name` of this [[candidate]] is missing"},
       {[](auto& t) { t.candidates += "[[candidate]]\nname = \" \"\n"; }, "\" \"",
        "a candidate's `name` must have 1 to 200 printable"},
+      {[](auto& t) { t.candidates += "[[candidate]]\nname = \"a\\u009b2J\"\n"; }, "\"a\\u009b2J\"",
+       "a candidate's `name` must have 1 to 200 printable"},
       {[](auto& t) { t.top = "name = \"x\"\nbaseline = \"conventionel\"\n"; }, "\"conventionel\"",
        "`baseline` is \"conventionel\" (did you mean \"conventional\"?); allowed: conventional, "
        "hourglass"},
@@ -421,6 +423,17 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
                 StartsWith("s.toml:" + place(text.text(), c.at) + ": " + c.message))
         << c.message;
   }
+}
+
+TEST(Parse, AFileAboveTheLimitIsRefusedHereSoThatPlanAndSubmitAgree) {
+  const std::string text = SweepText().text();
+  const std::string comment = "\n#";
+  const std::size_t room = kSweepFileBytesMax - text.size() - comment.size();
+  EXPECT_TRUE(parse(text + comment + std::string(room, 'x'), "s.toml", "/base").has_value());
+  const auto larger = parse(text + comment + std::string(room + 1, 'x'), "s.toml", "/base");
+  ASSERT_FALSE(larger.has_value());
+  EXPECT_EQ(larger.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(larger.error().message(), HasSubstr("at most 4194304"));
 }
 
 TEST(Parse, ThereIsASpecOrAnErrorForEveryPrefixOfAFile) {
