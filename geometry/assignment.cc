@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "geometry/kernels.h"
 
 namespace tailor::geometry {
 namespace {
@@ -17,15 +18,24 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 class DenseSolver {
  public:
   DenseSolver(std::span<const double> cost, std::size_t n)
-      : cost_(cost), n_(n), v_(n), column_of_row_(n, kUnmatched), row_of_column_(n, kUnmatched) {}
+      : cost_(cost), n_(n), column_of_row_(n, kUnmatched), row_of_column_(n, kUnmatched) {
+    const std::size_t padded = (n + kLanes - 1) / kLanes * kLanes;
+    v_.assign(padded, 0.0);
+    distance_.resize(padded);
+    previous_.resize(padded);
+    settled_.assign(padded, kInfinity);
+    taken_.assign(padded, 0.0);
+  }
 
   Assignment solve(std::span<const double> column_dual_start) {
     if (column_dual_start.empty()) {
       reduce_columns();
     } else {
-      v_.assign(column_dual_start.begin(), column_dual_start.end());
+      std::copy(column_dual_start.begin(), column_dual_start.end(), v_.begin());
     }
     reduce_rows();
+    for (std::size_t j = 0; j < n_; ++j)
+      taken_[j] = row_of_column_[j] == kUnmatched ? 0 : kInfinity;
     for (std::uint32_t row = 0; row < n_; ++row) {
       if (column_of_row_[row] == kUnmatched) augment(row);
     }
@@ -36,7 +46,7 @@ class DenseSolver {
   const double* row(std::size_t i) const { return cost_.data() + i * n_; }
 
   void reduce_columns() {
-    std::fill(v_.begin(), v_.end(), kInfinity);
+    std::fill(v_.begin(), v_.begin() + static_cast<std::ptrdiff_t>(n_), kInfinity);
     for (std::size_t i = 0; i < n_; ++i) {
       const double* c = row(i);
       for (std::size_t j = 0; j < n_; ++j) v_[j] = std::min(v_[j], c[j]);
@@ -47,37 +57,22 @@ class DenseSolver {
   void reduce_rows() {
     std::vector<std::uint32_t> free_rows(n_), next;
     for (std::uint32_t i = 0; i < n_; ++i) free_rows[i] = i;
-    for (int pass = 0; pass < 3 && !free_rows.empty(); ++pass) {
-      std::size_t steps_left = 4 * n_ + 16;
+    for (int pass = 0; pass < 2 && !free_rows.empty(); ++pass) {
+      std::size_t steps_left = 2 * n_ + 16;
       next.clear();
       for (std::uint32_t start : free_rows) {
         std::uint32_t i = start;
         while (true) {
           const double* c = row(i);
-          double best = kInfinity, second = kInfinity;
-          std::uint32_t best_column = 0, second_column = 0;
-          for (std::uint32_t j = 0; j < n_; ++j) {
-            const double reduced = c[j] - v_[j];
-            if (reduced < second) {
-              if (reduced < best) {
-                second = best;
-                second_column = best_column;
-                best = reduced;
-                best_column = j;
-              } else {
-                second = reduced;
-                second_column = j;
-              }
-            }
-          }
-          std::uint32_t column = best_column;
+          const LeastTwo two = least_two(c, v_.data(), n_);
+          std::uint32_t column = two.at;
           std::uint32_t owner = row_of_column_[column];
-          const double lowered = n_ > 1 ? v_[column] - (second - best) : v_[column];
+          const double lowered = n_ > 1 ? v_[column] - (two.second - two.least) : v_[column];
           const bool lowers = lowered < v_[column];
           if (lowers) {
             v_[column] = lowered;
           } else if (owner != kUnmatched && n_ > 1) {
-            column = second_column;
+            column = second_column(c, two);
             owner = row_of_column_[column];
           }
           row_of_column_[column] = i;
@@ -96,73 +91,41 @@ class DenseSolver {
     }
   }
 
+  // Where the second least reduced cost is; needed on ties only.
+  std::uint32_t second_column(const double* c, const LeastTwo& two) const {
+    for (std::uint32_t j = 0; j < n_; ++j) {
+      if (j != two.at && c[j] - v_[j] == two.second) return j;
+    }
+    return two.at;
+  }
+
   // Shortest path in reduced costs from a free row to a free column (Dijkstra over all columns).
   void augment(std::uint32_t start) {
-    distance_.resize(n_);
-    previous_.assign(n_, start);
-    columns_.resize(n_);
-    const double* c = row(start);
-    for (std::uint32_t j = 0; j < n_; ++j) {
-      distance_[j] = c[j] - v_[j];
-      columns_[j] = j;
-    }
-    // columns_: [0, done) settled, [done, level) at the current least distance, the rest beyond.
-    std::size_t done = 0, level = 0, settled = 0;
-    double least = 0;
-    std::uint32_t end = kUnmatched;
+    std::fill(distance_.begin(), distance_.end(), kInfinity);
+    std::fill(settled_.begin(), settled_.begin() + static_cast<std::ptrdiff_t>(n_), 0.0);
+    order_.clear();
+    const PathColumns columns{distance_.data(), previous_.data(), settled_.data(), taken_.data()};
+    std::uint32_t i = start, end = kUnmatched;
+    double offset = 0, least = -kInfinity;
     while (end == kUnmatched) {
-      if (done == level) {
-        settled = done;
-        TAILOR_CHECK(done < n_, "assignment: no way out; is an entry not finite?");
-        least = distance_[columns_[done]];
-        level = done + 1;
-        for (std::size_t k = done + 1; k < n_; ++k) {
-          const std::uint32_t j = columns_[k];
-          if (distance_[j] <= least) {
-            if (distance_[j] < least) {
-              least = distance_[j];
-              level = done;
-            }
-            columns_[k] = columns_[level];
-            columns_[level++] = j;
-          }
-        }
-        for (std::size_t k = done; k < level; ++k) {
-          if (row_of_column_[columns_[k]] == kUnmatched) {
-            end = columns_[k];
-            break;
-          }
-        }
-        if (end != kUnmatched) break;
+      const NearestColumns nearest =
+          relax_columns(row(i), v_.data(), n_, offset, least, i, columns);
+      TAILOR_CHECK(nearest.least < kInfinity, "assignment: no way out; is an entry not finite?");
+      least = nearest.least;
+      if (nearest.least_free <= least) {
+        end = nearest.at_free;
+        break;
       }
-      const std::uint32_t column = columns_[done++];
-      const std::uint32_t i = row_of_column_[column];
-      const double* ci = row(i);
-      const double offset = (ci[column] - v_[column]) - least;
-      for (std::size_t k = level; k < n_; ++k) {
-        const std::uint32_t j = columns_[k];
-        const double through = (ci[j] - v_[j]) - offset;
-        if (through < distance_[j]) {
-          distance_[j] = through;
-          previous_[j] = i;
-          if (through <= least) {  // equal but for rounding
-            distance_[j] = least;
-            if (row_of_column_[j] == kUnmatched) {
-              end = j;
-              break;
-            }
-            columns_[k] = columns_[level];
-            columns_[level++] = j;
-          }
-        }
-      }
+      const std::uint32_t column = nearest.at;
+      settled_[column] = kInfinity;
+      order_.push_back(column);
+      i = row_of_column_[column];
+      offset = (row(i)[column] - v_[column]) - least;
     }
-    for (std::size_t k = 0; k < settled; ++k) {
-      const std::uint32_t j = columns_[k];
-      v_[j] += distance_[j] - least;
-    }
+    for (const std::uint32_t j : order_) v_[j] += distance_[j] - least;
+    taken_[end] = kInfinity;
     while (true) {
-      const std::uint32_t i = previous_[end];
+      i = static_cast<std::uint32_t>(previous_[end]);
       row_of_column_[end] = i;
       std::swap(column_of_row_[i], end);
       if (i == start) break;
@@ -175,10 +138,9 @@ class DenseSolver {
     for (std::size_t i = 0; i < n_; ++i) {
       const double* c = row(i);
       result.cost += c[result.column_of_row[i]];
-      double least = kInfinity;
-      for (std::size_t j = 0; j < n_; ++j) least = std::min(least, c[j] - v_[j]);
-      result.lower_bound += least + v_[i];
+      result.lower_bound += least_two(c, v_.data(), n_).least + v_[i];
     }
+    v_.resize(n_);
     result.column_dual = std::move(v_);
     return result;
   }
@@ -187,8 +149,10 @@ class DenseSolver {
   std::size_t n_;
   std::vector<double> v_;
   std::vector<std::uint32_t> column_of_row_, row_of_column_;
-  std::vector<double> distance_;
-  std::vector<std::uint32_t> previous_, columns_;
+  // By column, with padding.
+  std::vector<double> distance_, settled_, taken_;
+  std::vector<std::int64_t> previous_;
+  std::vector<std::uint32_t> order_;  // settled columns
 };
 
 // One side of a matching problem: its duals, its partners and its view of the pairs.

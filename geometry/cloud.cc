@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -25,6 +26,19 @@ CloudView::CloudView(std::span<const double> values, std::size_t count, std::siz
 }
 
 double norm(std::span<const double> vector) {
+  // Eight sums side by side: the processor adds them at once.
+  constexpr std::size_t kSums = 8;
+  double sums[kSums] = {};
+  std::size_t k = 0;
+  for (; k + kSums <= vector.size(); k += kSums) {
+    for (std::size_t s = 0; s < kSums; ++s) sums[s] += vector[k + s] * vector[k + s];
+  }
+  for (; k < vector.size(); ++k) sums[k % kSums] += vector[k] * vector[k];
+  const double square =
+      ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  // Far from both ends of the range no square that matters was lost.
+  if (square > 1e-200 && square < 1e200) return std::sqrt(square);
+
   double largest = 0;
   for (const double x : vector) largest = std::max(largest, std::abs(x));
   if (largest == 0 || !std::isfinite(largest)) return largest;
@@ -39,6 +53,16 @@ double norm(std::span<const double> vector) {
 }
 
 Status check_finite(CloudView cloud, std::string_view what) {
+  // x * 0 is 0, or NaN for what is not finite; the place is looked for only then.
+  constexpr std::size_t kSums = 8;
+  double sums[kSums] = {};
+  const auto values = cloud.values();
+  std::size_t at = 0;
+  for (; at + kSums <= values.size(); at += kSums) {
+    for (std::size_t s = 0; s < kSums; ++s) sums[s] += values[at + s] * 0.0;
+  }
+  for (; at < values.size(); ++at) sums[at % kSums] += values[at] * 0.0;
+  if (std::accumulate(sums, sums + kSums, 0.0) == 0) return Status::ok();
   for (std::size_t i = 0; i < cloud.count(); ++i) {
     const auto row = cloud.row(i);
     for (std::size_t k = 0; k < row.size(); ++k) {
@@ -65,6 +89,8 @@ Result<CloudPair> clean_pair(CloudView before, CloudView after) {
   CloudPair pair;
   pair.before.dimension = before.dimension();
   pair.after.dimension = after.dimension();
+  pair.before.values.reserve(before.values().size());
+  pair.after.values.reserve(after.values().size());
   for (std::size_t i = 0; i < before.count(); ++i) {
     if (norm(before.row(i)) < kZeroNorm || norm(after.row(i)) < kZeroNorm) {
       ++pair.dropped;
@@ -80,6 +106,7 @@ Result<CleanCloud> clean_cloud(CloudView cloud, std::string_view what) {
   TAILOR_RETURN_IF_ERROR(check_finite(cloud, what));
   CleanCloud clean;
   clean.cloud.dimension = cloud.dimension();
+  clean.cloud.values.reserve(cloud.values().size());
   for (std::size_t i = 0; i < cloud.count(); ++i) {
     if (norm(cloud.row(i)) < kZeroNorm) {
       ++clean.dropped;

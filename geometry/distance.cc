@@ -15,7 +15,8 @@
 namespace tailor::geometry {
 namespace {
 
-constexpr std::size_t kTile = 32;  // rows a side: 2 x 32 rows of 1024 doubles are half a MiB
+// Rows a side of a tile: 16 rows of 256 doubles stay in the nearest cache.
+constexpr std::size_t kTile = 16;
 
 // Rows ready for the kernel; values were multiplied by 2^-exponent.
 struct PreparedRows : PaddedRows {
@@ -68,11 +69,22 @@ Result<PreparedRows> prepare_directions(CloudView cloud) {
     std::frexp(length, &exponent);
     const double mantissa = std::ldexp(length, -exponent);
     double* row = rows.row(i);
+    if (std::abs(exponent) < 1000) {  // 2^-exponent is a number, and multiplying is much faster
+      const double scale = std::ldexp(1.0, -exponent);
+      for (std::size_t k = 0; k < cloud.dimension(); ++k) row[k] = row[k] * scale / mantissa;
+      continue;
+    }
     for (std::size_t k = 0; k < cloud.dimension(); ++k) {
       row[k] = std::ldexp(row[k], -exponent) / mantissa;
     }
   }
   return rows;
+}
+
+// arsinh x, x >= 0. From 1 to 1e8 the logarithm loses nothing and is several times faster than the
+// library's general function.
+double inverse_sinh(double x) {
+  return x >= 1 && x < 1e8 ? std::log(x + std::sqrt(x * x + 1)) : std::asinh(x);
 }
 
 // Turns |a - b|^2 of two prepared rows into the distance of one geometry.
@@ -93,7 +105,7 @@ class Measure {
         return 2 * std::atan2(std::sqrt(squared), std::sqrt(plus));
       }
       case Geometry::kHyperbolic:
-        return 2 * std::asinh(half_kappa_ * std::sqrt(squared));
+        return 2 * inverse_sinh(half_kappa_ * std::sqrt(squared));
     }
     return 0;
   }
@@ -152,7 +164,7 @@ Status DistanceOptions::validate() const {
 }
 
 double hyperbolic_from_angle(double theta, double rho) {
-  return 2 * std::asinh(2 * rho / (1 - rho * rho) * std::sin(theta / 2));
+  return 2 * inverse_sinh(2 * rho / (1 - rho * rho) * std::sin(theta / 2));
 }
 
 DistanceMatrix::DistanceMatrix(std::size_t count) : values_(count * count, 0.0), count_(count) {}

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "geometry/assignment.h"
 #include "geometry/kernels.h"
 #include "geometry/parallel.h"
+#include "geometry/sorted_edges.h"
 
 namespace tailor::geometry {
 namespace {
@@ -24,12 +27,25 @@ using Permutation = std::vector<std::uint32_t>;
 constexpr std::size_t kAlwaysSwapped = 64;
 constexpr double kWorthSwapping = 1.5;
 
+// x / 2^exponent, in two steps since one power of two alone may be out of range.
+class Scaling {
+ public:
+  explicit Scaling(int exponent)
+      : first_(std::ldexp(1.0, -exponent / 2)),
+        second_(std::ldexp(1.0, -exponent - -exponent / 2)) {}
+  double operator()(double x) const { return x * first_ * second_; }
+
+ private:
+  double first_, second_;
+};
+
 PaddedRows padded(const DistanceMatrix& matrix, int exponent) {
   PaddedRows rows(matrix.count(), matrix.count());
+  const Scaling scaled(exponent);
   for (std::size_t i = 0; i < matrix.count(); ++i) {
     const auto source = matrix.row(i);
     double* target = rows.row(i);
-    for (std::size_t j = 0; j < source.size(); ++j) target[j] = std::ldexp(source[j], -exponent);
+    for (std::size_t j = 0; j < source.size(); ++j) target[j] = scaled(source[j]);
   }
   return rows;
 }
@@ -65,41 +81,82 @@ double energy_of(const PaddedRows& a, const PaddedRows& b, const Permutation& p)
 struct Problem {
   PaddedRows a, b;
   double scale = 0;  // mean A^2 + mean B^2: what an energy is compared with
+  // Column duals to begin with. M_ij = (|A_i|^2 + |Q_j|^2 - |A_i - Q_j|^2) / 2 with Q_j =
+  // (B_j,p(k))_k, and |Q_j| = |B_j| whatever p: with these duals the assignment is one of nearest
+  // profiles.
+  std::vector<double> dual;
 };
 
-std::vector<double> sorted_entries(const PaddedRows& m) {
+// The entries below the diagonal in ascending order, and every row in ascending order (the
+// diagonal's zero first): one sort gives both.
+struct SortedMatrix {
   std::vector<double> entries;
-  entries.reserve(m.count * (m.count - 1) / 2);
-  for (std::size_t i = 1; i < m.count; ++i) {
-    entries.insert(entries.end(), m.row(i), m.row(i) + i);
+  PaddedRows rows;
+};
+
+SortedMatrix sorted_matrix(const DistanceMatrix& matrix, std::span<const Edge> order,
+                           int exponent) {
+  const std::size_t n = matrix.count();
+  SortedMatrix sorted{{}, PaddedRows(n, n)};
+  sorted.entries.reserve(n * (n - 1) / 2);
+  std::vector<double*> next(n);
+  for (std::size_t i = 0; i < n; ++i) next[i] = sorted.rows.row(i) + 1;
+  std::vector<Edge> own;
+  if (order.empty()) {
+    own = sorted_edges(matrix, matrix.diameter());
+    order = own;
   }
-  std::sort(entries.begin(), entries.end());
-  return entries;
+  TAILOR_CHECK(order.size() == n * (n - 1) / 2, "{} edges of {} points", order.size(), n);
+  const Scaling scaled(exponent);
+  for (const Edge& edge : order) {
+    const double value = scaled(matrix(edge.i, edge.j));
+    sorted.entries.push_back(value);
+    *next[edge.i]++ = value;
+    *next[edge.j]++ = value;
+  }
+  return sorted;
+}
+
+// Means over `blocks` runs of ranks, each times the root of its length: then squared differences of
+// rows are at most those of the whole rows.
+PaddedRows block_means(const PaddedRows& rows, std::size_t blocks) {
+  const std::size_t n = rows.count;
+  PaddedRows means(n, blocks);
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const std::size_t from = block * n / blocks, to = (block + 1) * n / blocks;
+    const double factor = 1 / std::sqrt(static_cast<double>(to - from));
+    for (std::size_t i = 0; i < n; ++i) {
+      means.row(i)[block] = factor * std::accumulate(rows.row(i) + from, rows.row(i) + to, 0.0);
+    }
+  }
+  return means;
 }
 
 // The diagonal zeros come first on both sides and cancel; every other entry stands for two.
-double second_bound(const Problem& problem) {
-  const std::vector<double> x = sorted_entries(problem.a), y = sorted_entries(problem.b);
+double second_bound(const SortedMatrix& a, const SortedMatrix& b) {
   double sum = 0;
-  for (std::size_t k = 0; k < x.size(); ++k) sum += (x[k] - y[k]) * (x[k] - y[k]);
-  const double n = static_cast<double>(problem.a.count);
+  for (std::size_t k = 0; k < a.entries.size(); ++k) {
+    sum += (a.entries[k] - b.entries[k]) * (a.entries[k] - b.entries[k]);
+  }
+  const double n = static_cast<double>(a.rows.count);
   return 2 * sum / n / n;
 }
 
-PaddedRows sorted_rows(PaddedRows rows) {
-  for (std::size_t i = 0; i < rows.count; ++i) std::sort(rows.row(i), rows.row(i) + rows.count);
-  return rows;
-}
-
 struct ProfileBound {
-  double bound;
-  Permutation permutation;
+  double bound = 0;
+  Permutation permutation = {};
 };
 
-ProfileBound third_bound(const Problem& problem) {
-  const std::size_t n = problem.a.count;
+ProfileBound third_bound(const PaddedRows& a, const PaddedRows& b) {
+  const std::size_t n = a.count;
   std::vector<double> cost(n * n);
-  squared_differences(sorted_rows(problem.a), 0, n, sorted_rows(problem.b), 0, n, cost.data(), n);
+  constexpr std::size_t kTile = 32;  // rows of either side that stay in cache
+  for (std::size_t i = 0; i < n; i += kTile) {
+    for (std::size_t j = 0; j < n; j += kTile) {
+      squared_differences(a, i, std::min(n, i + kTile), b, j, std::min(n, j + kTile),
+                          cost.data() + i * n + j, n);
+    }
+  }
   Assignment assignment = solve_assignment(cost, n);
   const double scale = static_cast<double>(n);
   return {std::max(assignment.lower_bound, 0.0) / scale / scale,
@@ -124,26 +181,49 @@ Permutation product_start(const Problem& problem) {
   return p;
 }
 
+// Tile by tile, so that neither side jumps from row to row for every number.
+PaddedRows transpose(const PaddedRows& m) {
+  constexpr std::size_t kTile = 16;
+  const std::size_t n = m.count;
+  PaddedRows result(n, n);
+  for (std::size_t i0 = 0; i0 < n; i0 += kTile) {
+    for (std::size_t j0 = 0; j0 < n; j0 += kTile) {
+      for (std::size_t i = i0; i < std::min(n, i0 + kTile); ++i) {
+        for (std::size_t j = j0; j < std::min(n, j0 + kTile); ++j) {
+          result.row(j)[i] = m.row(i)[j];
+        }
+      }
+    }
+  }
+  return result;
+}
+
 class Descent {
  public:
   Descent(const Problem& problem, Permutation start)
       : problem_(problem),
         n_(problem.a.count),
         p_(std::move(start)),
-        gathered_(n_, n_),
-        cost_(n_ * n_) {
+        cost_(n_ * n_),
+        dual_(problem.dual) {
     energy_ = run_.start_energy = energy_of(problem_.a, problem_.b, p_);
   }
 
-  /// Steps until none helps; with `swaps` also swaps pairs, and steps again while that helps.
-  void run(int iterations_max, bool swaps) {
+  /// Steps until none helps; with `swaps` also swaps pairs, and steps again while that helps. Stops
+  /// early where `known` ended, and begins with its product if that is near.
+  void run(int iterations_max, bool swaps, const Descent* known = nullptr) {
+    if (known && product_of_.empty() && known->at_vertex_) {
+      std::size_t moved = 0;
+      for (std::size_t k = 0; k < n_; ++k) moved += p_[k] != known->product_of_[k];
+      if (moved <= n_ / 2) {
+        product_ = known->product_;
+        product_of_ = known->product_of_;
+      }
+    }
     while (run_.iterations < iterations_max && energy_ > 0) {
+      if (known && known->at_vertex_ && p_ == known->p_) break;
       if (!at_vertex_) {
-        for (std::size_t k = 0; k < n_; ++k) {
-          const double* row = problem_.b.row(p_[k]);
-          std::copy(row, row + problem_.b.stride, gathered_.row(k));
-        }
-        multiply(problem_.a, gathered_, product_);
+        update_product();
         at_vertex_ = !step();
       } else if (swaps && improve_by_swaps()) {
         at_vertex_ = false;
@@ -159,6 +239,33 @@ class Descent {
   const Permutation& permutation() const { return p_; }
 
  private:
+  // product_ = A (P B), anew or by what the points that have moved change.
+  void update_product() {
+    std::vector<std::size_t> moved;
+    for (std::size_t k = 0; k < product_of_.size(); ++k) {
+      if (p_[k] != product_of_[k]) moved.push_back(k);
+    }
+    if (product_of_.empty() || moved.size() > n_ / 2) {
+      PaddedRows gathered(n_, n_);
+      for (std::size_t k = 0; k < n_; ++k) {
+        const double* row = problem_.b.row(p_[k]);
+        std::copy(row, row + problem_.b.stride, gathered.row(k));
+      }
+      multiply(problem_.a, gathered, product_);
+    } else if (!moved.empty()) {
+      PaddedRows columns(n_, moved.size()), change(moved.size(), n_);
+      for (std::size_t m = 0; m < moved.size(); ++m) {
+        const double* column = problem_.a.row(moved[m]);  // A is symmetric
+        for (std::size_t i = 0; i < n_; ++i) columns.row(i)[m] = column[i];
+        const double* now = problem_.b.row(p_[moved[m]]);
+        const double* before = problem_.b.row(product_of_[moved[m]]);
+        for (std::size_t j = 0; j < n_; ++j) change.row(m)[j] = now[j] - before[j];
+      }
+      add_product(columns, change, product_);
+    }
+    product_of_ = p_;
+  }
+
   // One conditional-gradient step; false when it does not lead anywhere lower.
   bool step() {
     double current = 0;
@@ -180,23 +287,47 @@ class Descent {
     return true;
   }
 
-  // Swaps the best partner of each point while that lowers E; product_ must belong to p_.
-  bool improve_by_swaps() {
-    // slots(r, s) = M_r,p(s), also transposed so that both are read along rows; matched =
-    // B_p(r),p(s).
-    PaddedRows slots(n_, n_), transposed(n_, n_), matched(n_, n_);
-    for (std::size_t r = 0; r < n_; ++r) {
-      for (std::size_t s = 0; s < n_; ++s) {
-        slots.row(r)[s] = product_.row(r)[p_[s]];
-        transposed.row(s)[r] = product_.row(r)[p_[s]];
-        matched.row(r)[s] = problem_.b.row(p_[r])[p_[s]];
+  // Looks at every pair once, tile by tile; at most ends this is all that is needed.
+  bool any_swap_helps(const PaddedRows& slots, const std::vector<double>& diagonal,
+                      double least_gain) const {
+    constexpr std::size_t kTile = 32;
+    for (std::size_t i0 = 0; i0 < n_; i0 += kTile) {
+      for (std::size_t j0 = 0; j0 <= i0; j0 += kTile) {
+        for (std::size_t i = i0; i < std::min(n_, i0 + kTile); ++i) {
+          const double* forth = slots.row(i);
+          const double* row_a = problem_.a.row(i);
+          const double* row_b = problem_.b.row(p_[i]);
+          bool found = false;
+          for (std::size_t j = j0; j < std::min(i, j0 + kTile); ++j) {
+            const double linear = forth[j] + slots.row(j)[i] - diagonal[i] - diagonal[j];
+            found |= 2 * linear + 4 * row_a[j] * row_b[p_[j]] > least_gain;
+          }
+          if (found) return true;
+        }
       }
     }
+    return false;
+  }
+
+  // Swaps the best partner of each point while that lowers E; product_ must belong to p_.
+  bool improve_by_swaps() {
     const PaddedRows& a = problem_.a;
     const double n = static_cast<double>(n_);
     const double least_gain = 1e-13 * problem_.scale * n * n / 2;
-    std::vector<double> by_slot(n_), factors(n_), diagonal(n_);
-    for (std::size_t r = 0; r < n_; ++r) diagonal[r] = slots.row(r)[r];
+    // slots(r, s) = M_r,p(s), matched(r, s) = B_p(r),p(s).
+    PaddedRows slots(n_, n_);
+    std::vector<double> by_slot(n_), factors(n_), diagonal(n_), gains(n_);
+    for (std::size_t r = 0; r < n_; ++r) {
+      const double* product = product_.row(r);
+      for (std::size_t s = 0; s < n_; ++s) slots.row(r)[s] = product[p_[s]];
+      diagonal[r] = slots.row(r)[r];
+    }
+    if (!any_swap_helps(slots, diagonal, least_gain)) return false;
+    PaddedRows matched(n_, n_), transposed = transpose(slots);
+    for (std::size_t r = 0; r < n_; ++r) {
+      const double* row_b = problem_.b.row(p_[r]);
+      for (std::size_t s = 0; s < n_; ++s) matched.row(r)[s] = row_b[p_[s]];
+    }
     int swaps = 0;
     std::size_t since_last = 0;  // points looked at without finding anything
     for (std::size_t i = 0; since_last < n_ && swaps < 50 * static_cast<int>(n_);
@@ -207,11 +338,14 @@ class Descent {
       const double* back = transposed.row(i);
       const double* row_a = a.row(i);
       const double* row_b = matched.row(i);
+      const double own = diagonal[i];
       for (std::size_t j = 0; j < n_; ++j) {
-        const double linear = forth[j] + back[j] - diagonal[i] - diagonal[j];
-        const double gain = 2 * linear + 4 * row_a[j] * row_b[j];
-        if (gain > best) {
-          best = gain;
+        const double linear = forth[j] + back[j] - own - diagonal[j];
+        gains[j] = 2 * linear + 4 * row_a[j] * row_b[j];
+      }
+      for (std::size_t j = 0; j < n_; ++j) {
+        if (gains[j] > best) {
+          best = gains[j];
           partner = j;
         }
       }
@@ -251,7 +385,8 @@ class Descent {
   const Problem& problem_;
   std::size_t n_;
   Permutation p_;
-  PaddedRows gathered_, product_;
+  PaddedRows product_;
+  Permutation product_of_;  // which permutation product_ belongs to; empty: none
   std::vector<double> cost_, dual_;
   double energy_ = 0;
   bool at_vertex_ = false;  // no step leads lower, and product_ belongs to p_
@@ -280,7 +415,7 @@ double gromov_energy(const DistanceMatrix& a, const DistanceMatrix& b,
 }
 
 Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceMatrix& b,
-                                        const GromovOptions& options) {
+                                        const GromovOptions& options, const GromovOrders& orders) {
   if (options.random_starts < 0 || options.iterations_max < 1 || options.threads < 1) {
     return error(
         Code::kInvalidArgument,
@@ -296,6 +431,11 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
         fmt::format("Gromov-Wasserstein: both sides need the same number of points, got {} "
                     "and {}; subsample the larger one",
                     n, b.count()));
+  }
+  if (n > kEdgePointsMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("Gromov-Wasserstein: {} points are more than {}; take a subsample", n,
+                             kEdgePointsMax));
   }
   GromovResult result;
   const double largest = std::max(a.diameter(), b.diameter());
@@ -320,10 +460,25 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
     return result;
   }
 
+  problem.dual.resize(n);
+  for (std::size_t j = 0; j < n; ++j) {
+    const double* row = problem.b.row(j);
+    problem.dual[j] = -std::inner_product(row, row + n, row, 0.0) / 2;
+  }
   const double norm_difference = std::sqrt(square_a) - std::sqrt(square_b);
   const double bound_norm = norm_difference * norm_difference;
-  const double bound_second = second_bound(problem);
-  ProfileBound profile = third_bound(problem);
+  const bool search = !options.identity_only;
+  double bound_second = 0;
+  ProfileBound profile;
+  if (search) {
+    const SortedMatrix sorted_a = sorted_matrix(a, orders.a, exponent);
+    const SortedMatrix sorted_b = sorted_matrix(b, orders.b, exponent);
+    bound_second = second_bound(sorted_a, sorted_b);
+    const std::size_t blocks = options.profile_blocks;
+    profile = blocks == 0 || blocks >= n ? third_bound(sorted_a.rows, sorted_b.rows)
+                                         : third_bound(block_means(sorted_a.rows, blocks),
+                                                       block_means(sorted_b.rows, blocks));
+  }
   const double bound = std::max({bound_norm, bound_second, profile.bound});
   const auto meets_bound = [&problem, bound](double energy) {
     return energy - bound <= 1e-13 * problem.scale;
@@ -335,35 +490,57 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
   };
   std::vector<Start> starts;
   starts.push_back({"identity", identity(n)});
-  starts.push_back({"profile", std::move(profile.permutation)});
-  starts.push_back({"product", product_start(problem)});
-  for (int k = 0; k < options.random_starts; ++k) {
+  if (search) {
+    starts.push_back({"profile", std::move(profile.permutation)});
+    starts.push_back({"product", {}});  // made when it is needed
+  }
+  for (int k = 0; search && k < options.random_starts; ++k) {
     const std::string name = fmt::format("random {}", k);
     starts.push_back({name, random_permutation(n, Rng::split(options.seed, "gromov " + name))});
   }
 
   std::vector<std::optional<Descent>> descents(starts.size());
-  const auto descend = [&](std::size_t s) {
-    descents[s].emplace(problem, std::move(starts[s].permutation));
-    descents[s]->summary().start = starts[s].name;
-    descents[s]->run(options.iterations_max, false);
-  };
-  descend(0);
-  const bool proven = meets_bound(descents[0]->summary().energy);
-  if (!proven) {
-    parallel_for(options.threads, starts.size() - 1, [&](std::size_t s) { descend(s + 1); });
-  }
-  // Swaps are dear: only what has a chance of winning is worth them, or what is small.
-  double lowest = descents[0]->summary().energy;
-  for (const auto& descent : descents) {
-    if (descent) lowest = std::min(lowest, descent->energy());
-  }
-  if (!meets_bound(lowest)) {
-    parallel_for(options.threads, descents.size(), [&](std::size_t s) {
-      if (n <= kAlwaysSwapped || descents[s]->summary().energy <= kWorthSwapping * lowest) {
-        descents[s]->run(options.iterations_max, true);
-      }
+  double lowest = std::numeric_limits<double>::infinity();
+  const auto descend = [&](std::size_t from, std::size_t to) {
+    parallel_for(options.threads, to - from, [&](std::size_t item) {
+      const std::size_t s = from + item;
+      descents[s].emplace(problem, std::move(starts[s].permutation));
+      descents[s]->summary().start = starts[s].name;
+      // Many starts come to where the identity comes to.
+      descents[s]->run(options.iterations_max, false, s > 0 ? &*descents[0] : nullptr);
     });
+    for (std::size_t s = from; s < to; ++s) lowest = std::min(lowest, descents[s]->energy());
+  };
+  // Swaps are dear: only what has a chance of winning is worth them, or what is small. What ended
+  // at the same permutation would only be swapped in the same way.
+  const auto polish = [&](std::size_t from, std::size_t to) {
+    std::vector<char> worth(to, 0);
+    for (std::size_t s = from; s < to; ++s) {
+      worth[s] = n <= kAlwaysSwapped || descents[s]->energy() <= kWorthSwapping * lowest;
+      for (std::size_t earlier = 0; earlier < s && worth[s]; ++earlier) {
+        worth[s] = descents[s]->permutation() != descents[earlier]->permutation();
+      }
+    }
+    parallel_for(options.threads, to - from, [&](std::size_t item) {
+      if (worth[from + item]) descents[from + item]->run(options.iterations_max, true);
+    });
+    for (std::size_t s = from; s < to; ++s) lowest = std::min(lowest, descents[s]->energy());
+  };
+  descend(0, 1);
+  if (search && !meets_bound(lowest)) descend(1, 2);
+  if (search && !meets_bound(lowest)) {
+    bool agreed = false;
+    std::size_t polished = 0;
+    if (options.until_agreed) {
+      polish(0, 2);
+      polished = 2;
+      agreed = std::abs(descents[0]->energy() - descents[1]->energy()) <= 1e-13 * problem.scale;
+    }
+    if (!agreed && !meets_bound(lowest)) {
+      starts[2].permutation = product_start(problem);
+      descend(2, starts.size());
+      if (!meets_bound(lowest)) polish(polished, starts.size());
+    }
   }
   std::size_t best = 0;
   for (std::size_t s = 0; s < descents.size(); ++s) {

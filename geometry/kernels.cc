@@ -2,7 +2,9 @@
 #include "geometry/kernels.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 
@@ -10,6 +12,7 @@ namespace tailor::geometry {
 namespace {
 
 typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
+typedef std::int64_t LaneIndices __attribute__((vector_size(kLanes * sizeof(double))));
 
 #define TAILOR_ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -20,156 +23,273 @@ TAILOR_ALWAYS_INLINE double sum_lanes(const Lanes& v) {
   return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-// out[r] = |x - y_r|^2 for four rows y_r.
-TAILOR_ALWAYS_INLINE void four_squared(const double* x, const double* y0, const double* y1,
-                                       const double* y2, const double* y3, std::size_t stride,
-                                       double* out) {
-  Lanes s0{}, s1{}, s2{}, s3{}, vx, v;
+// out[q][r] = |x_q - y_r|^2 for kRows rows x_q and four rows y_r.
+template <int kRows>
+TAILOR_ALWAYS_INLINE void squared_block(const double* const (&x)[kRows],
+                                        const double* const (&y)[4], std::size_t stride,
+                                        double (&out)[kRows][4]) {
+  Lanes sums[kRows][4] = {};
   for (std::size_t k = 0; k < stride; k += kLanes) {
-    load(vx, x + k);
-    load(v, y0 + k);
-    v = vx - v;
-    s0 += v * v;
-    load(v, y1 + k);
-    v = vx - v;
-    s1 += v * v;
-    load(v, y2 + k);
-    v = vx - v;
-    s2 += v * v;
-    load(v, y3 + k);
-    v = vx - v;
-    s3 += v * v;
+    Lanes vx[kRows], vy, v;
+    for (int q = 0; q < kRows; ++q) load(vx[q], x[q] + k);
+    for (int r = 0; r < 4; ++r) {
+      load(vy, y[r] + k);
+      for (int q = 0; q < kRows; ++q) {
+        v = vx[q] - vy;
+        sums[q][r] += v * v;
+      }
+    }
   }
-  out[0] = sum_lanes(s0);
-  out[1] = sum_lanes(s1);
-  out[2] = sum_lanes(s2);
-  out[3] = sum_lanes(s3);
+  for (int q = 0; q < kRows; ++q) {
+    for (int r = 0; r < 4; ++r) out[q][r] = sum_lanes(sums[q][r]);
+  }
 }
 
+// kRows rows of a at a time: two where there are registers enough.
+template <int kRows>
 TAILOR_ALWAYS_INLINE void squared_body(const PaddedRows& a, std::size_t i0, std::size_t i1,
                                        const PaddedRows& b, std::size_t j0, std::size_t j1,
                                        double* out, std::size_t out_stride) {
-  if (j0 == j1) return;
-  const std::size_t last = j1 - 1;
-  for (std::size_t i = i0; i < i1; ++i) {
+  if (i0 == i1 || j0 == j1) return;
+  for (std::size_t i = i0; i < i1; i += kRows) {
+    const double* x[kRows];
+    for (int q = 0; q < kRows; ++q) x[q] = a.row(std::min(i + static_cast<std::size_t>(q), i1 - 1));
     for (std::size_t j = j0; j < j1; j += 4) {
-      double four[4];
-      four_squared(a.row(i), b.row(j), b.row(std::min(j + 1, last)), b.row(std::min(j + 2, last)),
-                   b.row(std::min(j + 3, last)), a.stride, four);
-      std::copy(four, four + std::min<std::size_t>(4, j1 - j),
-                out + (i - i0) * out_stride + (j - j0));
-    }
-  }
-}
-
-// Rows of b that a panel of the product stays in cache for.
-constexpr std::size_t kPanel = 128;
-
-// Four rows of `out`, one group of lanes at a time, summed over the rows [k0, k1) of b.
-TAILOR_ALWAYS_INLINE void multiply_body(const PaddedRows& a, const PaddedRows& b, PaddedRows& out) {
-  const std::size_t n = a.count;
-  for (std::size_t k0 = 0; k0 < n; k0 += kPanel) {
-    const std::size_t k1 = std::min(n, k0 + kPanel);
-    for (std::size_t i = 0; i < n; i += 4) {
-      const std::size_t last = n - 1;
-      const double* a0 = a.row(i);
-      const double* a1 = a.row(std::min(i + 1, last));
-      const double* a2 = a.row(std::min(i + 2, last));
-      const double* a3 = a.row(std::min(i + 3, last));
-      const std::size_t rows = std::min<std::size_t>(4, n - i);
-      for (std::size_t c = 0; c < b.stride; c += 2 * kLanes) {
-        const bool two = c + kLanes < b.stride;
-        Lanes s00{}, s10{}, s20{}, s30{}, s01{}, s11{}, s21{}, s31{}, v0, v1{};
-        if (k0 != 0) {
-          load(s00, out.row(i) + c);
-          if (rows > 1) load(s10, out.row(i + 1) + c);
-          if (rows > 2) load(s20, out.row(i + 2) + c);
-          if (rows > 3) load(s30, out.row(i + 3) + c);
-          if (two) {
-            load(s01, out.row(i) + c + kLanes);
-            if (rows > 1) load(s11, out.row(i + 1) + c + kLanes);
-            if (rows > 2) load(s21, out.row(i + 2) + c + kLanes);
-            if (rows > 3) load(s31, out.row(i + 3) + c + kLanes);
-          }
-        }
-        if (two) {
-          for (std::size_t k = k0; k < k1; ++k) {
-            load(v0, b.row(k) + c);
-            load(v1, b.row(k) + c + kLanes);
-            s00 += a0[k] * v0;
-            s01 += a0[k] * v1;
-            s10 += a1[k] * v0;
-            s11 += a1[k] * v1;
-            s20 += a2[k] * v0;
-            s21 += a2[k] * v1;
-            s30 += a3[k] * v0;
-            s31 += a3[k] * v1;
-          }
-        } else {
-          for (std::size_t k = k0; k < k1; ++k) {
-            load(v0, b.row(k) + c);
-            s00 += a0[k] * v0;
-            s10 += a1[k] * v0;
-            s20 += a2[k] * v0;
-            s30 += a3[k] * v0;
-          }
-        }
-        std::memcpy(out.row(i) + c, &s00, sizeof(s00));
-        if (rows > 1) std::memcpy(out.row(i + 1) + c, &s10, sizeof(s10));
-        if (rows > 2) std::memcpy(out.row(i + 2) + c, &s20, sizeof(s20));
-        if (rows > 3) std::memcpy(out.row(i + 3) + c, &s30, sizeof(s30));
-        if (two) {
-          std::memcpy(out.row(i) + c + kLanes, &s01, sizeof(s01));
-          if (rows > 1) std::memcpy(out.row(i + 1) + c + kLanes, &s11, sizeof(s11));
-          if (rows > 2) std::memcpy(out.row(i + 2) + c + kLanes, &s21, sizeof(s21));
-          if (rows > 3) std::memcpy(out.row(i + 3) + c + kLanes, &s31, sizeof(s31));
-        }
+      const double* y[4];
+      for (int r = 0; r < 4; ++r) y[r] = b.row(std::min(j + static_cast<std::size_t>(r), j1 - 1));
+      double block[kRows][4];
+      squared_block<kRows>(x, y, a.stride, block);
+      for (std::size_t q = 0; q < std::min<std::size_t>(kRows, i1 - i); ++q) {
+        std::copy(block[q], block[q] + std::min<std::size_t>(4, j1 - j),
+                  out + (i + q - i0) * out_stride + (j - j0));
       }
     }
   }
 }
 
-#define TAILOR_KERNELS(suffix, attribute)                                                       \
-  attribute void squared_##suffix(const PaddedRows& a, std::size_t i0, std::size_t i1,          \
-                                  const PaddedRows& b, std::size_t j0, std::size_t j1,          \
-                                  double* out, std::size_t out_stride) {                        \
-    squared_body(a, i0, i1, b, j0, j1, out, out_stride);                                        \
-  }                                                                                             \
-  attribute void multiply_##suffix(const PaddedRows& a, const PaddedRows& b, PaddedRows& out) { \
-    multiply_body(a, b, out);                                                                   \
+// Rows of b that are packed, two groups of lanes wide, so that they stay in the nearest cache.
+constexpr std::size_t kPanel = 128;
+
+// kRows rows of `out`, kGroups groups of lanes wide, over the k rows of a packed panel.
+template <int kRows, int kGroups>
+TAILOR_ALWAYS_INLINE void multiply_block(const double* const (&a)[kRows], const double* panel,
+                                         std::size_t count, double* const (&out)[kRows],
+                                         bool accumulate) {
+  Lanes sums[kRows][kGroups] = {};
+  if (accumulate) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int g = 0; g < kGroups; ++g) load(sums[r][g], out[r] + g * static_cast<int>(kLanes));
+    }
+  }
+  for (std::size_t k = 0; k < count; ++k) {
+    Lanes v[kGroups];
+    for (int g = 0; g < kGroups; ++g) {
+      load(v[g], panel + (k * kGroups + static_cast<std::size_t>(g)) * kLanes);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int g = 0; g < kGroups; ++g) sums[r][g] += a[r][k] * v[g];
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int g = 0; g < kGroups; ++g) {
+      std::memcpy(out[r] + g * static_cast<int>(kLanes), &sums[r][g], sizeof(Lanes));
+    }
+  }
+}
+
+template <int kGroups>
+TAILOR_ALWAYS_INLINE void multiply_columns(const PaddedRows& a, const PaddedRows& b,
+                                           PaddedRows& out, std::size_t column, std::size_t k0,
+                                           std::size_t k1, bool accumulate) {
+  double panel[kPanel * kGroups * kLanes];
+  for (std::size_t k = k0; k < k1; ++k) {
+    std::memcpy(panel + (k - k0) * kGroups * kLanes, b.row(k) + column,
+                kGroups * kLanes * sizeof(double));
+  }
+  std::size_t i = 0;
+  for (; i + 4 <= out.count; i += 4) {
+    const double* rows[4];
+    double* targets[4];
+    for (std::size_t r = 0; r < 4; ++r) {
+      rows[r] = a.row(i + r) + k0;
+      targets[r] = out.row(i + r) + column;
+    }
+    multiply_block<4, kGroups>(rows, panel, k1 - k0, targets, accumulate);
+  }
+  for (; i < out.count; ++i) {
+    const double* rows[1] = {a.row(i) + k0};
+    double* targets[1] = {out.row(i) + column};
+    multiply_block<1, kGroups>(rows, panel, k1 - k0, targets, accumulate);
+  }
+}
+
+// Every entry is summed over k in ascending order, whatever the panels.
+TAILOR_ALWAYS_INLINE void multiply_body(const PaddedRows& a, const PaddedRows& b, PaddedRows& out,
+                                        bool accumulate) {
+  for (std::size_t k0 = 0; k0 < b.count; k0 += kPanel) {
+    const std::size_t k1 = std::min(b.count, k0 + kPanel);
+    std::size_t column = 0;
+    for (; column + 2 * kLanes <= b.stride; column += 2 * kLanes) {
+      multiply_columns<2>(a, b, out, column, k0, k1, accumulate || k0 != 0);
+    }
+    if (column < b.stride) multiply_columns<1>(a, b, out, column, k0, k1, accumulate || k0 != 0);
+  }
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TAILOR_ALWAYS_INLINE void first_places(LaneIndices& v) {
+  for (std::size_t lane = 0; lane < kLanes; ++lane) v[lane] = static_cast<std::int64_t>(lane);
+}
+
+// The lane with the least value, of equal ones that with the least index.
+TAILOR_ALWAYS_INLINE std::size_t least_lane(const Lanes& values, const LaneIndices& places) {
+  std::size_t lane = 0;
+  for (std::size_t k = 1; k < kLanes; ++k) {
+    if (values[k] < values[lane] || (values[k] == values[lane] && places[k] < places[lane])) {
+      lane = k;
+    }
+  }
+  return lane;
+}
+
+TAILOR_ALWAYS_INLINE LeastTwo least_two_body(const double* c, const double* v, std::size_t n) {
+  Lanes least = kInfinity - Lanes{}, second = least, vc, vv;
+  LaneIndices here, at{};
+  first_places(here);
+  const auto take = [&]() __attribute__((always_inline)) {
+    const Lanes reduced = vc - vv;
+    const LaneIndices lower = reduced < least;
+    const Lanes higher = lower ? least : reduced;
+    second = higher < second ? higher : second;
+    least = lower ? reduced : least;
+    at = lower ? here : at;
+    here += static_cast<std::int64_t>(kLanes);
+  };
+  std::size_t k = 0;
+  for (; k + kLanes <= n; k += kLanes) {
+    load(vc, c + k);
+    load(vv, v + k);
+    take();
+  }
+  if (k < n) {
+    vc = kInfinity - Lanes{};
+    vv = Lanes{};
+    std::memcpy(&vc, c + k, (n - k) * sizeof(double));
+    std::memcpy(&vv, v + k, (n - k) * sizeof(double));
+    take();
+  }
+  const std::size_t lane = least_lane(least, at);
+  LeastTwo result{least[lane], second[lane], static_cast<std::uint32_t>(at[lane])};
+  for (std::size_t other = 0; other < kLanes; ++other) {
+    if (other != lane) result.second = std::min(result.second, static_cast<double>(least[other]));
+  }
+  return result;
+}
+
+TAILOR_ALWAYS_INLINE NearestColumns relax_body(const double* c, const double* v, std::size_t n,
+                                               double offset, double floor, std::int64_t row,
+                                               const PathColumns& columns) {
+  Lanes least = kInfinity - Lanes{}, least_free = least, vc, vv, distance, settled, taken;
+  LaneIndices here, at{}, at_free{}, previous;
+  first_places(here);
+  const Lanes lowest = floor - Lanes{};
+  const LaneIndices rows = row - LaneIndices{};
+  for (std::size_t k = 0; k < n; k += kLanes) {
+    if (k + kLanes <= n) {
+      load(vc, c + k);
+    } else {
+      vc = Lanes{};
+      std::memcpy(&vc, c + k, (n - k) * sizeof(double));
+    }
+    load(vv, v + k);
+    load(distance, columns.distance + k);
+    load(settled, columns.settled + k);
+    load(taken, columns.taken + k);
+    std::memcpy(&previous, columns.previous + k, sizeof(previous));
+    Lanes through = (vc - vv) - offset;
+    through = through < lowest ? lowest : through;
+    through += settled;  // infinite where there is nothing to improve
+    const LaneIndices shorter = through < distance;
+    distance = shorter ? through : distance;
+    previous = shorter ? rows : previous;
+    std::memcpy(columns.distance + k, &distance, sizeof(distance));
+    std::memcpy(columns.previous + k, &previous, sizeof(previous));
+    const Lanes open = distance + settled;
+    const LaneIndices nearer = open < least;
+    least = nearer ? open : least;
+    at = nearer ? here : at;
+    const Lanes free = open + taken;
+    const LaneIndices nearer_free = free < least_free;
+    least_free = nearer_free ? free : least_free;
+    at_free = nearer_free ? here : at_free;
+    here += static_cast<std::int64_t>(kLanes);
+  }
+  const std::size_t lane = least_lane(least, at), lane_free = least_lane(least_free, at_free);
+  return {least[lane], least_free[lane_free], static_cast<std::uint32_t>(at[lane]),
+          static_cast<std::uint32_t>(at_free[lane_free])};
+}
+
+#define TAILOR_KERNELS(suffix, attribute, squared_rows)                                       \
+  attribute void squared_##suffix(const PaddedRows& a, std::size_t i0, std::size_t i1,        \
+                                  const PaddedRows& b, std::size_t j0, std::size_t j1,        \
+                                  double* out, std::size_t out_stride) {                      \
+    squared_body<squared_rows>(a, i0, i1, b, j0, j1, out, out_stride);                        \
+  }                                                                                           \
+  attribute void multiply_##suffix(const PaddedRows& a, const PaddedRows& b, PaddedRows& out, \
+                                   bool accumulate) {                                         \
+    multiply_body(a, b, out, accumulate);                                                     \
+  }                                                                                           \
+  attribute LeastTwo least_two_##suffix(const double* c, const double* v, std::size_t n) {    \
+    return least_two_body(c, v, n);                                                           \
+  }                                                                                           \
+  attribute NearestColumns relax_##suffix(const double* c, const double* v, std::size_t n,    \
+                                          double offset, double floor, std::int64_t row,      \
+                                          const PathColumns& columns) {                       \
+    return relax_body(c, v, n, offset, floor, row, columns);                                  \
   }
 
-TAILOR_KERNELS(plain, )
+TAILOR_KERNELS(plain, , 1)
 #if defined(__x86_64__)
-TAILOR_KERNELS(avx2, __attribute__((target("avx2"))))
-TAILOR_KERNELS(avx512, __attribute__((target("avx512f"))))
+TAILOR_KERNELS(avx2, __attribute__((target("avx2"))), 1)
+TAILOR_KERNELS(avx512, __attribute__((target("avx512f,avx512dq"))), 2)
 #endif
 
 enum class Level { kPlain, kAvx2, kAvx512 };
 
 Level level() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return Level::kAvx512;
-  if (__builtin_cpu_supports("avx2")) return Level::kAvx2;
-#endif
+  static const Level best = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")
+                                ? Level::kAvx512
+                            : __builtin_cpu_supports("avx2") ? Level::kAvx2
+                                                             : Level::kPlain;
+  return best;
+#else
   return Level::kPlain;
+#endif
 }
+
+// Calls the version of `name` that is right for this processor.
+#if defined(__x86_64__)
+#define TAILOR_DISPATCH(name, ...)       \
+  switch (level()) {                     \
+    case Level::kAvx512:                 \
+      return name##_avx512(__VA_ARGS__); \
+    case Level::kAvx2:                   \
+      return name##_avx2(__VA_ARGS__);   \
+    default:                             \
+      return name##_plain(__VA_ARGS__);  \
+  }
+#else
+#define TAILOR_DISPATCH(name, ...) return name##_plain(__VA_ARGS__);
+#endif
 
 }  // namespace
 
 void squared_differences(const PaddedRows& a, std::size_t i0, std::size_t i1, const PaddedRows& b,
                          std::size_t j0, std::size_t j1, double* out, std::size_t out_stride) {
   TAILOR_CHECK(a.stride == b.stride);
-  switch (level()) {
-#if defined(__x86_64__)
-    case Level::kAvx512:
-      return squared_avx512(a, i0, i1, b, j0, j1, out, out_stride);
-    case Level::kAvx2:
-      return squared_avx2(a, i0, i1, b, j0, j1, out, out_stride);
-#endif
-    default:
-      return squared_plain(a, i0, i1, b, j0, j1, out, out_stride);
-  }
+  TAILOR_DISPATCH(squared, a, i0, i1, b, j0, j1, out, out_stride)
 }
 
 double squared_difference(const double* x, const double* y, std::size_t stride) {
@@ -197,16 +317,20 @@ double squared_sum(const double* x, const double* y, std::size_t stride) {
 void multiply(const PaddedRows& a, const PaddedRows& b, PaddedRows& out) {
   TAILOR_CHECK(a.count == b.count && a.stride == b.stride);
   if (out.count != a.count || out.stride != a.stride) out = PaddedRows(a.count, a.count);
-  switch (level()) {
-#if defined(__x86_64__)
-    case Level::kAvx512:
-      return multiply_avx512(a, b, out);
-    case Level::kAvx2:
-      return multiply_avx2(a, b, out);
-#endif
-    default:
-      return multiply_plain(a, b, out);
-  }
+  TAILOR_DISPATCH(multiply, a, b, out, false)
+}
+
+void add_product(const PaddedRows& a, const PaddedRows& b, PaddedRows& out) {
+  TAILOR_CHECK(a.count == out.count && a.stride >= b.count && b.stride == out.stride);
+  TAILOR_DISPATCH(multiply, a, b, out, true)
+}
+
+LeastTwo least_two(const double* c, const double* v,
+                   std::size_t n){TAILOR_DISPATCH(least_two, c, v, n)}
+
+NearestColumns relax_columns(const double* c, const double* v, std::size_t n, double offset,
+                             double floor, std::int64_t row, const PathColumns& columns) {
+  TAILOR_DISPATCH(relax, c, v, n, offset, floor, row, columns)
 }
 
 }  // namespace tailor::geometry

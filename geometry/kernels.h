@@ -1,7 +1,7 @@
-// The two dense loops that the rest of geometry spends its time in: squared differences of rows and
-// the product of square matrices.
+// The dense loops that the rest of geometry spends its time in: squared differences of rows,
+// products of matrices, and the two scans of a row that an assignment is made of.
 //
-// Both are written once over 8 lanes of float64 and compiled for SSE2, AVX2 and AVX-512; the
+// All are written once over 8 lanes of float64 and compiled for SSE2, AVX2 and AVX-512; the
 // fastest that the processor has is chosen at run time. Lanes and the order of every sum are fixed
 // and multiply-add is never fused, so all three give the same bits.
 //
@@ -9,7 +9,7 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
 #include <vector>
 
 namespace tailor::geometry {
@@ -46,5 +46,38 @@ double squared_sum(const double* x, const double* y, std::size_t stride);
 /// out = a b for square matrices of side a.count; a and b have that many columns (plus padding),
 /// `out` is resized. 2 n^3 operations.
 void multiply(const PaddedRows& a, const PaddedRows& b, PaddedRows& out);
+
+/// out += a b, where a has b.count columns (plus padding). REQUIRES: a.count == out.count,
+/// a.stride >= b.count, b.stride == out.stride, out is neither a nor b.
+void add_product(const PaddedRows& a, const PaddedRows& b, PaddedRows& out);
+
+/// The two least numbers of a row of reduced costs.
+struct LeastTwo {
+  double least = 0;      ///< infinity when there is none
+  double second = 0;     ///< equal to `least` on a tie; infinity when there is none
+  std::uint32_t at = 0;  ///< where `least` is, the first such place
+};
+
+/// Of c_j - v_j, j < n.
+LeastTwo least_two(const double* c, const double* v, std::size_t n);
+
+/// Columns on the way of a shortest path (assignment.cc). All arrays have a whole number of kLanes
+/// entries; those beyond the last column are infinite in `settled`.
+struct PathColumns {
+  double* distance;        ///< least way found so far; updated
+  std::int64_t* previous;  ///< row from which it comes; updated
+  const double* settled;   ///< infinity where the column is settled or does not exist, else 0
+  const double* taken;     ///< infinity where the column has a row, else 0
+};
+struct NearestColumns {
+  double least = 0;  ///< of the distances that are not settled
+  double least_free = 0;
+  std::uint32_t at = 0, at_free = 0;
+};
+
+/// For every column that is not settled: the way over `row`, max((c_j - v_j) - offset, floor), is
+/// taken when it is shorter. `v` has a whole number of kLanes entries, `c` has n.
+NearestColumns relax_columns(const double* c, const double* v, std::size_t n, double offset,
+                             double floor, std::int64_t row, const PathColumns& columns);
 
 }  // namespace tailor::geometry

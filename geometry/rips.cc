@@ -9,72 +9,15 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <span>
 
 #include "base/check.h"
+#include "geometry/sorted_edges.h"
 
 namespace tailor::geometry {
 namespace {
 
 using Word = std::uint64_t;
-
-// An edge, i > j, with the rounded rank key it is sorted by.
-struct Edge {
-  std::uint32_t key;
-  std::uint16_t i, j;
-};
-
-// Edges up to `threshold` in the order (length, i, j). A monotone map to 32 bits is sorted by
-// radix; runs of equal keys are then sorted by the lengths themselves.
-std::vector<Edge> sorted_edges(const DistanceMatrix& distances, double threshold) {
-  const std::size_t n = distances.count();
-  double shortest = std::numeric_limits<double>::infinity();
-  std::size_t count = 0;
-  for (std::size_t i = 1; i < n; ++i) {
-    const auto row = distances.row(i);
-    for (std::size_t j = 0; j < i; ++j) {
-      if (row[j] <= threshold) {
-        ++count;
-        shortest = std::min(shortest, row[j]);
-      }
-    }
-  }
-  std::vector<Edge> edges, other(count);
-  edges.reserve(count);
-  const double range = threshold - shortest;
-  // Dividing first keeps huge and tiny ranges in range; every step is monotone.
-  for (std::size_t i = 1; i < n; ++i) {
-    const auto row = distances.row(i);
-    for (std::size_t j = 0; j < i; ++j) {
-      if (row[j] > threshold) continue;
-      const double position = range > 0 ? (row[j] - shortest) / range : 0;
-      edges.push_back({static_cast<std::uint32_t>(position * 4294967295.0),
-                       static_cast<std::uint16_t>(i), static_cast<std::uint16_t>(j)});
-    }
-  }
-  constexpr int kDigitBits = 11;
-  constexpr std::uint32_t kDigits = 1u << kDigitBits;
-  for (int shift = 0; shift < 32; shift += kDigitBits) {
-    std::size_t starts[kDigits + 1] = {};
-    for (const Edge& edge : edges) ++starts[((edge.key >> shift) & (kDigits - 1)) + 1];
-    for (std::uint32_t digit = 0; digit < kDigits; ++digit) starts[digit + 1] += starts[digit];
-    for (const Edge& edge : edges) other[starts[(edge.key >> shift) & (kDigits - 1)]++] = edge;
-    edges.swap(other);
-  }
-  for (std::size_t from = 0; from < edges.size();) {
-    std::size_t to = from + 1;
-    while (to < edges.size() && edges[to].key == edges[from].key) ++to;
-    if (to - from > 1) {
-      // Radix sorting is stable, so equal lengths are in the order (i, j) already.
-      std::stable_sort(edges.begin() + static_cast<std::ptrdiff_t>(from),
-                       edges.begin() + static_cast<std::ptrdiff_t>(to),
-                       [&distances](const Edge& a, const Edge& b) {
-                         return distances(a.i, a.j) < distances(b.i, b.j);
-                       });
-    }
-    from = to;
-  }
-  return edges;
-}
 
 class UnionFind {
  public:
@@ -256,13 +199,23 @@ class LuneReduction {
         words_((distances.count() + 63) / 64),
         adjacency_(distances.count() * words_, 0),
         lune_(words_, 0),
+        frontier_(words_, 0),
         components_(distances.count()),
         annotations_(distances.count()) {}
 
-  RipsSummary run(double threshold, bool whole, double persistence_floor) {
-    const std::vector<Edge> edges = sorted_edges(distances_, threshold);
+  RipsSummary run(std::span<const Edge> edges, double threshold, bool whole,
+                  double persistence_floor) {
     summary_.edges = edges.size();
-    for (const Edge& edge : edges) take(edge);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
+        __builtin_cpu_supports("bmi")) {
+      take_all_avx2(edges);
+    } else {
+      take_all(edges);
+    }
+#else
+    take_all(edges);
+#endif
     for (const double birth : births_) {
       if (birth >= 0) {
         TAILOR_CHECK(!whole, "a class of the full complex lived beyond the enclosing radius");
@@ -278,6 +231,17 @@ class LuneReduction {
   }
 
  private:
+  void take_all(std::span<const Edge> edges) {
+    for (const Edge& edge : edges) take(edge);
+  }
+#if defined(__x86_64__)
+  // The same with the instructions that count and scan bits.
+  __attribute__((target("avx2,popcnt,bmi"), flatten)) void take_all_avx2(
+      std::span<const Edge> edges) {
+    for (const Edge& edge : edges) take(edge);
+  }
+#endif
+
   Word* row(std::size_t i) { return adjacency_.data() + i * words_; }
 
   static std::size_t edge_index(std::size_t a, std::size_t b) {
@@ -349,31 +313,39 @@ class LuneReduction {
     }
   }
 
-  // One point of every connected component of the lune; stops when no point is left outside.
+  // One point of every connected component of the lune; stops when no point is left outside. Points
+  // that were reached and not yet looked at are bits of frontier_, all zero between calls.
   void find_representatives(std::size_t outside) {
     representatives_.clear();
     while (outside > 0) {
       while (lune_[lune_words_.back()] == 0) lune_words_.pop_back();
       const std::size_t w = lune_words_.back();
-      const std::size_t seed = w * 64 + static_cast<std::size_t>(std::countr_zero(lune_[w]));
+      std::size_t point = w * 64 + static_cast<std::size_t>(std::countr_zero(lune_[w]));
       lune_[w] &= lune_[w] - 1;
       --outside;
-      representatives_.push_back(static_cast<std::uint32_t>(seed));
-      stack_.assign(1, static_cast<std::uint32_t>(seed));
-      while (!stack_.empty() && outside > 0) {
-        const Word* neighbours = row(stack_.back());
-        stack_.pop_back();
+      representatives_.push_back(static_cast<std::uint32_t>(point));
+      while (outside > 0) {
+        const Word* neighbours = row(point);
         for (const std::uint32_t word : lune_words_) {
-          Word reached = neighbours[word] & lune_[word];
-          if (reached == 0) continue;
+          const Word reached = neighbours[word] & lune_[word];
           lune_[word] ^= reached;
+          frontier_[word] |= reached;
           outside -= static_cast<std::size_t>(std::popcount(reached));
-          for (; reached != 0; reached &= reached - 1) {
-            stack_.push_back(word * 64 + static_cast<std::uint32_t>(std::countr_zero(reached)));
-          }
         }
+        if (!pop_frontier(point)) break;
       }
     }
+    for (const std::uint32_t word : lune_words_) frontier_[word] = 0;
+  }
+
+  bool pop_frontier(std::size_t& point) {
+    for (const std::uint32_t word : lune_words_) {
+      if (frontier_[word] == 0) continue;
+      point = word * 64 + static_cast<std::size_t>(std::countr_zero(frontier_[word]));
+      frontier_[word] &= frontier_[word] - 1;
+      return true;
+    }
+    return false;
   }
 
   const DistanceMatrix& distances_;
@@ -381,7 +353,8 @@ class LuneReduction {
   std::vector<Word> adjacency_;            // n rows of words_: the graph so far
   std::vector<Word> lune_;                 // of the edge in hand; used up by find_representatives
   std::vector<std::uint32_t> lune_words_;  // words of lune_ that may be non-zero
-  std::vector<std::uint32_t> representatives_, stack_;
+  std::vector<Word> frontier_;             // see find_representatives
+  std::vector<std::uint32_t> representatives_;
   UnionFind components_;
   Annotations annotations_;
   std::vector<double> births_;  // per class; -1 once dead
@@ -401,7 +374,8 @@ double rips_cost(std::size_t points) {
   return n * n / 2 * (40 + 4 * n / 64) + 20 * n * std::log2(n + 1) * 100;
 }
 
-Result<RipsSummary> rips_persistence(const DistanceMatrix& distances, const RipsOptions& options) {
+Result<RipsSummary> rips_persistence(const DistanceMatrix& distances, const RipsOptions& options,
+                                     std::span<const Edge> order) {
   if (!(options.threshold >= 0) || !(options.persistence_floor >= 0)) {
     return error(Code::kInvalidArgument,
                  fmt::format("persistence: threshold ({}) and persistence floor ({}) must not be "
@@ -424,7 +398,19 @@ Result<RipsSummary> rips_persistence(const DistanceMatrix& distances, const Rips
   if (n < 3) return RipsSummary{};
   const bool whole = options.threshold >= distances.enclosing_radius();
   const double threshold = whole ? distances.enclosing_radius() : options.threshold;
-  return LuneReduction(distances).run(threshold, whole, options.persistence_floor);
+  std::vector<Edge> sorted;
+  if (order.empty()) {
+    sorted = sorted_edges(distances, threshold);
+    order = sorted;
+  } else {
+    TAILOR_CHECK(order.size() == n * (n - 1) / 2, "{} edges of {} points", order.size(), n);
+    const auto end =
+        std::partition_point(order.begin(), order.end(), [&distances, threshold](const Edge& edge) {
+          return distances(edge.i, edge.j) <= threshold;
+        });
+    order = order.first(static_cast<std::size_t>(end - order.begin()));
+  }
+  return LuneReduction(distances).run(order, threshold, whole, options.persistence_floor);
 }
 
 Diagram hyperbolic_diagram(const Diagram& spherical, double rho) {

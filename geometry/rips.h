@@ -39,10 +39,12 @@
 
 #include <cstddef>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "geometry/distance.h"
+#include "geometry/sorted_edges.h"
 
 namespace tailor::geometry {
 
@@ -56,8 +58,8 @@ struct Bar {
 
 using Diagram = std::vector<Bar>;
 
-/// Points are numbered with 16 bits so that an edge fits one word.
-inline constexpr std::size_t kRipsPointsMax = 65535;
+/// More points than this are refused.
+inline constexpr std::size_t kRipsPointsMax = kEdgePointsMax;
 
 struct RipsOptions {
   /// Longest edge; the enclosing radius when that is smaller.
@@ -84,9 +86,11 @@ double rips_cost(std::size_t points);
 
 /// The diagram. 0, 1 and 2 points have none. Errors: kInvalidArgument for more than kRipsPointsMax
 /// points or a negative or NaN option; kResourceExhausted, with the number, beyond
-/// memory_bytes_max.
+/// memory_bytes_max. `order`, where it is at hand, saves a sort. REQUIRES: it is empty, or
+/// sorted_edges(distances, distances.diameter()).
 Result<RipsSummary> rips_persistence(const DistanceMatrix& distances,
-                                     const RipsOptions& options = {});
+                                     const RipsOptions& options = {},
+                                     std::span<const Edge> order = {});
 
 /// The diagram with every birth and death mapped by the increasing function that turns angles into
 /// hyperbolic distances: the diagram of the hyperbolic geometry. Bars that become empty are

@@ -42,7 +42,10 @@ Status check_side(const LayerClouds& layer, std::span<const float> side, std::st
 
 bool is_zero_row(std::span<const float> row) {
   double sum = 0;
-  for (const float x : row) sum += static_cast<double>(x) * static_cast<double>(x);
+  for (const float x : row) {
+    sum += static_cast<double>(x) * static_cast<double>(x);
+    if (sum > 2 * kZeroNorm * kZeroNorm) return false;  // as most are at once
+  }
   return std::sqrt(sum) < kZeroNorm;
 }
 
@@ -132,15 +135,17 @@ Result<PairWorkspace> make_pair(const LayerClouds& layer, std::span<const std::u
                                {after, positions.size(), layer.dimension}, options);
 }
 
-// Values of one (layer, subsample): geometries x statistics, in entry order.
+// Values of one (layer, subsample): geometries x statistics, in entry order. Without `with_linear`
+// those of linear statistics are left at 0.
 Result<std::vector<double>> evaluate_all(const LayerClouds& layer,
                                          std::span<const std::uint32_t> positions,
-                                         std::size_t small,
+                                         std::size_t small, bool with_linear,
                                          std::span<const Statistic* const> chosen,
                                          const StatisticOptions& options) {
-  const bool any_linear = std::any_of(chosen.begin(), chosen.end(), [](const Statistic* s) {
-    return s->sample == SampleSize::kLinear;
-  });
+  const bool any_linear =
+      with_linear && std::any_of(chosen.begin(), chosen.end(), [](const Statistic* s) {
+        return s->sample == SampleSize::kLinear;
+      });
   const bool any_pairwise = std::any_of(chosen.begin(), chosen.end(), [](const Statistic* s) {
     return s->sample == SampleSize::kPairwise;
   });
@@ -154,6 +159,10 @@ Result<std::vector<double>> evaluate_all(const LayerClouds& layer,
   std::vector<double> values;
   for (const Geometry geometry : kGeometries) {
     for (const Statistic* statistic : chosen) {
+      if (statistic->sample == SampleSize::kLinear && !with_linear) {
+        values.push_back(0);
+        continue;
+      }
       PairWorkspace& pair = statistic->sample == SampleSize::kLinear ? *linear : *pairwise;
       auto value = statistic->evaluate(pair, geometry);
       if (!value) {
@@ -235,6 +244,8 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
                                      profile.linear_tokens, options.seed);
 
   const std::size_t runs = profile.subsamples;
+  // Large samples that hold every position are all the same one: measured once.
+  const bool one_linear = profile.linear_tokens == usable.size();
   std::vector<Result<std::vector<double>>> values(layers.size() * runs);
   parallel_for(options.threads, values.size(), [&](std::size_t item) {
     const std::size_t run = item % runs;
@@ -242,8 +253,8 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
         .rho = options.rho,
         .seed = Rng::split(options.seed, fmt::format("statistic {}", run)).next_u64(),
         .threads = 1};
-    values[item] = evaluate_all(layers[item / runs], profile.positions[run], profile.tokens, chosen,
-                                statistic_options);
+    values[item] = evaluate_all(layers[item / runs], profile.positions[run], profile.tokens,
+                                run == 0 || !one_linear, chosen, statistic_options);
   });
 
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -255,7 +266,8 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
       for (const Statistic* statistic : chosen) {
         double mean = 0, square = 0;  // Welford
         for (std::size_t r = 0; r < runs; ++r) {
-          const double value = (*values[l * runs + r])[at];
+          const bool shared = one_linear && statistic->sample == SampleSize::kLinear;
+          const double value = (*values[l * runs + (shared ? 0 : r)])[at];
           const double step = value - mean;
           mean += step / static_cast<double>(r + 1);
           square += step * (value - mean);

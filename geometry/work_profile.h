@@ -6,7 +6,8 @@
 // that layers can be compared. Where N allows (N >= R n) the subsamples are disjoint, hence
 // independent; otherwise each is drawn afresh and they overlap, and the standard error is on the
 // low side. Statistics that are linear in n use a larger sample of up to `linear_tokens` positions
-// that begins with the small one. A position where any layer has a zero vector (norm < 1e-12,
+// that begins with the small one; where it holds every position it is measured once, and its
+// standard error is 0. A position where any layer has a zero vector (norm < 1e-12,
 // before or after) is left out everywhere and counted, so the positions stay the same at every
 // layer.
 //

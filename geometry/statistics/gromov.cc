@@ -3,9 +3,10 @@
 //   g_GW = sqrt(min_T E(T)),  E and the search as in gromov_wasserstein.h
 //
 // A = distances within the cloud before the layer, B = after it. Correspondence of the tokens is
-// not used but as one of the starts. No random starts: the value then does not depend on the order
-// of the tokens. 0 for fewer than two tokens and for an isometry. Cost: a few products and
-// assignments of n^3. Source: arXiv 2608.02064; Memoli 2011; Peyre, Cuturi, Solomon 2016.
+// not used but as one of the starts; others are tried when it and the start from distance profiles
+// disagree. No random starts: the value then does not depend on the order of the tokens. 0 for
+// fewer than two tokens and for an isometry. Cost: a few products and assignments of n^3. Source:
+// arXiv 2608.02064; Memoli 2011; Peyre, Cuturi, Solomon 2016.
 #include "geometry/gromov_wasserstein.h"
 #include "geometry/statistics/statistic.h"
 
@@ -20,11 +21,19 @@ double cost(std::size_t n, std::size_t d) {
 Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
   TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* before, pair.distances_before(geometry));
   TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* after, pair.distances_after(geometry));
-  TAILOR_ASSIGN_OR_RETURN(
-      const GromovResult result,
-      gromov_wasserstein(
-          *before, *after,
-          {.random_starts = 0, .seed = pair.options().seed, .threads = pair.options().threads}));
+  GromovOrders orders;
+  if (pair.count() <= kEdgePointsMax) {  // beyond, gromov_wasserstein says so
+    TAILOR_ASSIGN_OR_RETURN(orders.a, pair.order_before(geometry));
+    TAILOR_ASSIGN_OR_RETURN(orders.b, pair.order_after(geometry));
+  }
+  // The bounds are not asked for: a coarse profile finds its start as well.
+  const GromovOptions options{.random_starts = 0,
+                              .seed = pair.options().seed,
+                              .threads = pair.options().threads,
+                              .until_agreed = true,
+                              .profile_blocks = 32};
+  TAILOR_ASSIGN_OR_RETURN(const GromovResult result,
+                          gromov_wasserstein(*before, *after, options, orders));
   return result.value;
 }
 

@@ -15,9 +15,7 @@ double cost(std::size_t n, std::size_t d) {
 }
 
 Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
-  TAILOR_ASSIGN_OR_RETURN(
-      const std::vector<double> moved,
-      displacements(pair.before(), pair.after(), pair.distance_options(geometry)));
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<double> moved, pair.displacements(geometry));
   // A running mean stays finite where a sum of huge displacements would not.
   double mean = 0;
   for (std::size_t i = 0; i < moved.size(); ++i) {

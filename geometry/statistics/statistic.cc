@@ -44,6 +44,40 @@ Result<const DistanceMatrix*> PairWorkspace::distances_after(Geometry geometry) 
   return distances(geometry, after(), after_);
 }
 
+Result<std::span<const Edge>> PairWorkspace::order(Geometry geometry, CloudView cloud, Side& side) {
+  if (geometry == Geometry::kHyperbolic) geometry = Geometry::kSpherical;
+  auto& slot = side.orders[static_cast<std::size_t>(geometry)];
+  if (!slot) {
+    TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* matrix, distances(geometry, cloud, side));
+    slot = sorted_edges(*matrix, matrix->diameter());
+  }
+  return std::span<const Edge>(*slot);
+}
+
+Result<std::span<const Edge>> PairWorkspace::order_before(Geometry geometry) {
+  return order(geometry, before(), before_);
+}
+
+Result<std::span<const Edge>> PairWorkspace::order_after(Geometry geometry) {
+  return order(geometry, after(), after_);
+}
+
+Result<std::vector<double>> PairWorkspace::displacements(Geometry geometry) {
+  if (geometry == Geometry::kRaw) {
+    return tailor::geometry::displacements(before(), after(), distance_options(geometry));
+  }
+  if (!angles_moved_) {
+    TAILOR_ASSIGN_OR_RETURN(
+        angles_moved_,
+        tailor::geometry::displacements(before(), after(), distance_options(Geometry::kSpherical)));
+  }
+  std::vector<double> moved = *angles_moved_;
+  if (geometry == Geometry::kHyperbolic) {
+    for (double& x : moved) x = hyperbolic_from_angle(x, options_.rho);
+  }
+  return moved;
+}
+
 Result<const Diagram*> PairWorkspace::diagram(Geometry geometry, CloudView cloud, Side& side) {
   auto& slot = side.diagrams[static_cast<std::size_t>(geometry)];
   if (!slot) {
@@ -52,7 +86,11 @@ Result<const Diagram*> PairWorkspace::diagram(Geometry geometry, CloudView cloud
       slot = hyperbolic_diagram(*angles, options_.rho);
     } else {
       TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* matrix, distances(geometry, cloud, side));
-      TAILOR_ASSIGN_OR_RETURN(RipsSummary summary, rips_persistence(*matrix));
+      std::span<const Edge> edges;
+      if (cloud.count() <= kEdgePointsMax) {  // beyond, rips_persistence says so
+        TAILOR_ASSIGN_OR_RETURN(edges, order(geometry, cloud, side));
+      }
+      TAILOR_ASSIGN_OR_RETURN(RipsSummary summary, rips_persistence(*matrix, {}, edges));
       slot = std::move(summary.bars);
     }
   }

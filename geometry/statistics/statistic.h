@@ -13,12 +13,15 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "geometry/cloud.h"
 #include "geometry/distance.h"
 #include "geometry/rips.h"
+#include "geometry/sorted_edges.h"
 
 namespace tailor::geometry {
 
@@ -53,6 +56,14 @@ class PairWorkspace {
   Result<const DistanceMatrix*> distances_before(Geometry geometry);
   Result<const DistanceMatrix*> distances_after(Geometry geometry);
 
+  /// Edges in ascending order of their length (sorted_edges up to the diameter); those of the
+  /// hyperbolic geometry are the spherical ones. For clouds of at most kEdgePointsMax points.
+  Result<std::span<const Edge>> order_before(Geometry geometry);
+  Result<std::span<const Edge>> order_after(Geometry geometry);
+
+  /// How far every token moves. The hyperbolic ones are the spherical ones mapped.
+  Result<std::vector<double>> displacements(Geometry geometry);
+
   /// Degree-1 diagrams of the cloud before / after the layer; hyperbolic ones are spherical ones
   /// mapped.
   Result<const Diagram*> diagram_before(Geometry geometry);
@@ -62,15 +73,18 @@ class PairWorkspace {
   // What is known of one cloud, by geometry.
   struct Side {
     std::optional<DistanceMatrix> distances[std::size(kGeometries)];
+    std::optional<std::vector<Edge>> orders[std::size(kGeometries)];
     std::optional<Diagram> diagrams[std::size(kGeometries)];
   };
   Result<const DistanceMatrix*> distances(Geometry geometry, CloudView cloud, Side& side);
+  Result<std::span<const Edge>> order(Geometry geometry, CloudView cloud, Side& side);
   Result<const Diagram*> diagram(Geometry geometry, CloudView cloud, Side& side);
 
   CloudPair pair_;
   StatisticOptions options_;
   Side before_;
   Side after_;
+  std::optional<std::vector<double>> angles_moved_;
 };
 
 /// How many tokens a statistic can afford: those linear in n use the larger sample of a profile.
