@@ -36,30 +36,11 @@ if(TAILOR_SANITIZE)
   endif()
 endif()
 
-# WHILE-BUILDING-UP: drops sources that are not written yet, so that one folder does not stop the others.
-macro(tailor_existing list)
-  set(_kept)
-  foreach(_source ${${list}})
-    if(IS_ABSOLUTE "${_source}" OR EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${_source}")
-      list(APPEND _kept "${_source}")
-    else()
-      message(STATUS "not there yet: ${CMAKE_CURRENT_SOURCE_DIR}/${_source}")
-      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${_source}")
-    endif()
-  endforeach()
-  set(${list} ${_kept})
-  if(NOT ${list})
-    file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/empty.cc" "")
-    set(${list} "${CMAKE_CURRENT_BINARY_DIR}/empty.cc")
-  endif()
-endmacro()
-
 # tailor_library(NAME SOURCES a.cc b.cc PUBLIC libs... PRIVATE libs...): one static library a folder.
 # Includes are written from the root of the tree ("storage/store.h").
 function(tailor_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   if(ARG_SOURCES)
-    tailor_existing(ARG_SOURCES)
     add_library(${name} STATIC ${ARG_SOURCES})
     target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} tailor_warnings)
@@ -73,7 +54,6 @@ endfunction()
 # tailor_program(NAME SOURCES ... LINK libs...): an executable in build/<preset>/bin.
 function(tailor_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
-  tailor_existing(ARG_SOURCES)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} tailor_warnings)
@@ -84,9 +64,9 @@ endfunction()
 # and TAILOR_BIN_DIR (the folder of the programs) are defined for it.
 function(tailor_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT;DEPENDS" ${ARGN})
-  tailor_existing(ARG_SOURCES)
   add_executable(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+  # Tests of one folder re-use names for their fixtures: no unity build.
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests" UNITY_BUILD OFF)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE
     TAILOR_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
