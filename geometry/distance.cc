@@ -39,44 +39,53 @@ int common_exponent(CloudView a, CloudView b) {
   return exponent;
 }
 
+// out = row / 2^exponent.
+void scale_down(std::span<const double> row, int exponent, double* out) {
+  if (exponent == 0) {
+    std::copy(row.begin(), row.end(), out);
+  } else {
+    for (std::size_t k = 0; k < row.size(); ++k) out[k] = std::ldexp(row[k], -exponent);
+  }
+}
+
 PreparedRows prepare_raw(CloudView cloud, int exponent) {
   PreparedRows rows(cloud.count(), cloud.dimension());
   rows.exponent = exponent;
   for (std::size_t i = 0; i < rows.count; ++i) {
-    const auto source = cloud.row(i);
-    double* target = rows.row(i);
-    if (exponent == 0) {
-      std::copy(source.begin(), source.end(), target);
-    } else {
-      for (std::size_t k = 0; k < source.size(); ++k) target[k] = std::ldexp(source[k], -exponent);
-    }
+    scale_down(cloud.row(i), exponent, rows.row(i));
   }
   return rows;
 }
 
+// out = row / |row|; false when the row has no direction.
+bool normalise(std::span<const double> row, double* out) {
+  const double length = norm(row);
+  if (length < kZeroNorm) return false;
+  // Two steps keep vectors whose norm is near the end of the range exact.
+  int exponent = 0;
+  std::frexp(length, &exponent);
+  const double mantissa = std::ldexp(length, -exponent);
+  if (std::abs(exponent) < 1000) {  // 2^-exponent is a number, and multiplying is much faster
+    const double scale = std::ldexp(1.0, -exponent);
+    for (std::size_t k = 0; k < row.size(); ++k) out[k] = row[k] * scale / mantissa;
+  } else {
+    for (std::size_t k = 0; k < row.size(); ++k) out[k] = std::ldexp(row[k], -exponent) / mantissa;
+  }
+  return true;
+}
+
+Status no_direction(CloudView cloud, std::size_t i) {
+  return Status(Code::kInvalidArgument,
+                fmt::format("point {} is a zero vector (norm {:.3g} < {:.0e}) and has no "
+                            "direction; drop it first",
+                            i, norm(cloud.row(i)), kZeroNorm));
+}
+
 Result<PreparedRows> prepare_directions(CloudView cloud) {
-  PreparedRows rows = prepare_raw(cloud, 0);
+  PreparedRows rows;
+  static_cast<PaddedRows&>(rows) = PaddedRows(cloud.count(), cloud.dimension());
   for (std::size_t i = 0; i < rows.count; ++i) {
-    const double length = norm(cloud.row(i));
-    if (length < kZeroNorm) {
-      return error(Code::kInvalidArgument,
-                   fmt::format("point {} is a zero vector (norm {:.3g} < {:.0e}) and has no "
-                               "direction; drop it first",
-                               i, length, kZeroNorm));
-    }
-    // Two steps keep vectors whose norm is near the end of the range exact.
-    int exponent = 0;
-    std::frexp(length, &exponent);
-    const double mantissa = std::ldexp(length, -exponent);
-    double* row = rows.row(i);
-    if (std::abs(exponent) < 1000) {  // 2^-exponent is a number, and multiplying is much faster
-      const double scale = std::ldexp(1.0, -exponent);
-      for (std::size_t k = 0; k < cloud.dimension(); ++k) row[k] = row[k] * scale / mantissa;
-      continue;
-    }
-    for (std::size_t k = 0; k < cloud.dimension(); ++k) {
-      row[k] = std::ldexp(row[k], -exponent) / mantissa;
-    }
+    if (!normalise(cloud.row(i), rows.row(i))) return error(no_direction(cloud, i));
   }
   return rows;
 }
@@ -93,15 +102,17 @@ class Measure {
   explicit Measure(const DistanceOptions& options)
       : geometry_(options.geometry), half_kappa_(options.rho / (1 - options.rho * options.rho)) {}
 
-  double operator()(double squared, const double* a, const double* b,
-                    const PreparedRows& rows) const {
+  double operator()(double squared, const double* a, const double* b, std::size_t stride,
+                    int exponent) const {
     switch (geometry_) {
       case Geometry::kRaw: {
         const double distance = std::sqrt(squared);
-        return rows.exponent == 0 ? distance : std::ldexp(distance, rows.exponent);
+        return exponent == 0 ? distance : std::ldexp(distance, exponent);
       }
       case Geometry::kSpherical: {
-        const double plus = squared <= 3 ? 4 - squared : squared_sum(a, b, rows.stride);
+        // Up to 90 degrees the half chord has a well-conditioned arcsine, at half the cost.
+        if (squared <= 2) return 2 * std::asin(std::sqrt(squared) / 2);
+        const double plus = squared <= 3 ? 4 - squared : squared_sum(a, b, stride);
         return 2 * std::atan2(std::sqrt(squared), std::sqrt(plus));
       }
       case Geometry::kHyperbolic:
@@ -272,8 +283,8 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
     squared_differences(rows, i0, i1, rows, j0, j1, squared, kTile);
     for (std::size_t i = i0; i < i1; ++i) {
       for (std::size_t j = j0; j < std::min(j1, i); ++j) {
-        const double value =
-            measure(squared[(i - i0) * kTile + (j - j0)], rows.row(i), rows.row(j), rows);
+        const double value = measure(squared[(i - i0) * kTile + (j - j0)], rows.row(i), rows.row(j),
+                                     rows.stride, rows.exponent);
         out[i * n + j] = value;
         out[j * n + i] = value;
         tile_maxima[tj * n + i] = std::max(tile_maxima[tj * n + i], value);
@@ -293,6 +304,66 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
         "cloud: the distance between two points is larger than float64 can hold; scale the "
         "cloud down");
   }
+  return matrix;
+}
+
+Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix& raw,
+                                          const DistanceOptions& options) {
+  TAILOR_CHECK(raw.count() == cloud.count(), "{} distances of {} points", raw.count(),
+               cloud.count());
+  DistanceOptions spherical = options;
+  spherical.geometry = Geometry::kSpherical;
+  TAILOR_RETURN_IF_ERROR(spherical.validate());
+  TAILOR_ASSIGN_OR_RETURN(const PreparedRows rows, prepare_directions(cloud));
+  const std::size_t n = rows.count;
+  std::vector<double> norms(n);
+  for (std::size_t i = 0; i < n; ++i) norms[i] = norm(cloud.row(i));
+  // Squares and products of lengths must be in range.
+  const auto [shortest, longest] = std::minmax_element(norms.begin(), norms.end());
+  if (n == 0 || *shortest < kSafeSmallest || *longest > kSafeLargest ||
+      raw.diameter() > kSafeLargest) {
+    return pairwise_distances(cloud, spherical);
+  }
+
+  DistanceMatrix matrix(n);
+  const std::size_t side = (n + kTile - 1) / kTile;
+  const Measure measure(spherical);
+  const auto out = matrix.mutable_values();
+  parallel_for(options.threads, side * side, [&](std::size_t item) {
+    const std::size_t i0 = item / side * kTile, i1 = std::min(n, i0 + kTile);
+    const std::size_t j0 = item % side * kTile, j1 = std::min(n, j0 + kTile);
+    if (j0 > i0) return;
+    double squared[kTile * kTile];
+    std::size_t cancelled = 0;
+    for (std::size_t i = i0; i < i1; ++i) {
+      const auto lengths = raw.row(i);
+      for (std::size_t j = j0; j < std::min(j1, i); ++j) {
+        const double apart = norms[i] - norms[j];
+        const double length = lengths[j] * lengths[j], radial = apart * apart;
+        const bool exact = 2 * radial <= length && length >= 1e-280;
+        squared[(i - i0) * kTile + (j - j0)] =
+            exact ? (length - radial) / (norms[i] * norms[j]) : -1;
+        cancelled += !exact;
+      }
+    }
+    double direct[kTile * kTile];
+    const bool whole_tile = cancelled > kTile * kTile / 4;
+    if (whole_tile) squared_differences(rows, i0, i1, rows, j0, j1, direct, kTile);
+    for (std::size_t i = i0; i < i1; ++i) {
+      for (std::size_t j = j0; j < std::min(j1, i); ++j) {
+        const std::size_t at = (i - i0) * kTile + (j - j0);
+        if (squared[at] < 0) {
+          squared[at] =
+              whole_tile ? direct[at] : squared_difference(rows.row(i), rows.row(j), rows.stride);
+        }
+        const double value = measure(std::min(squared[at], 4.0), rows.row(i), rows.row(j),
+                                     rows.stride, rows.exponent);
+        out[i * n + j] = value;
+        out[j * n + i] = value;
+      }
+    }
+  });
+  matrix.refresh_extent();
   return matrix;
 }
 
@@ -322,25 +393,40 @@ Result<std::vector<double>> displacements(CloudView before, CloudView after,
   }
   TAILOR_RETURN_IF_ERROR(check_finite(before, "cloud before"));
   TAILOR_RETURN_IF_ERROR(check_finite(after, "cloud after"));
-  PreparedRows a, b;
-  if (options.geometry == Geometry::kRaw) {
-    const int exponent = common_exponent(before, after);
-    a = prepare_raw(before, exponent);
-    b = prepare_raw(after, exponent);
-  } else {
-    auto rows_before = prepare_directions(before);
-    if (!rows_before) return error(rows_before.error().with_context("cloud before"));
-    auto rows_after = prepare_directions(after);
-    if (!rows_after) return error(rows_after.error().with_context("cloud after"));
-    a = std::move(*rows_before);
-    b = std::move(*rows_after);
-  }
+  const bool raw = options.geometry == Geometry::kRaw;
+  const int exponent = raw ? common_exponent(before, after) : 0;
+  const std::size_t dimension = before.dimension();
+  const std::size_t stride = PaddedRows(1, dimension).stride;
   const Measure measure(options);
-  std::vector<double> result(a.count);
-  parallel_for(options.threads, a.count, [&](std::size_t i) {
-    const double squared = squared_difference(a.row(i), b.row(i), a.stride);
-    result[i] = measure(squared, a.row(i), b.row(i), a);
+  constexpr double kNoDirectionBefore = -1, kNoDirectionAfter = -2;  // no distance is negative
+  std::vector<double> result(before.count());
+  constexpr std::size_t kBlock = 64;  // points that share a pair of buffers
+  parallel_for(options.threads, (result.size() + kBlock - 1) / kBlock, [&](std::size_t block) {
+    std::vector<double> a(stride, 0.0), b(stride, 0.0);
+    for (std::size_t i = block * kBlock; i < std::min(result.size(), (block + 1) * kBlock); ++i) {
+      const auto x = before.row(i), y = after.row(i);
+      if (raw) {
+        scale_down(x, exponent, a.data());
+        scale_down(y, exponent, b.data());
+      } else if (!normalise(x, a.data())) {
+        result[i] = kNoDirectionBefore;
+        continue;
+      } else if (!normalise(y, b.data())) {
+        result[i] = kNoDirectionAfter;
+        continue;
+      }
+      const double squared = squared_difference(a.data(), b.data(), stride);
+      result[i] = measure(squared, a.data(), b.data(), stride, exponent);
+    }
   });
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (result[i] == kNoDirectionBefore) {
+      return error(no_direction(before, i).with_context("cloud before"));
+    }
+    if (result[i] == kNoDirectionAfter) {
+      return error(no_direction(after, i).with_context("cloud after"));
+    }
+  }
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (!std::isfinite(result[i])) {
       return error(

@@ -15,7 +15,8 @@
 // Cost: n^2 d / 2 differences, squares and sums in float64, 8 lanes wide, in tiles that stay in
 // cache, tiles spread over threads. Every entry is summed in an order that depends on d only: the
 // same bits whatever the threads or the instruction set. Memory: n^2 doubles plus one padded copy
-// of the cloud. |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that cancels (beyond 120
+// of the cloud. Up to 90 degrees theta is 2 arcsin(|u^ - v^| / 2), which is as exact and cheaper;
+// beyond, |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that cancels (beyond 120
 // degrees).
 //
 // Source of the definitions: arXiv 2608.02064 as read in ARCHITECTURE.md; Ratcliffe, Foundations of
@@ -103,6 +104,14 @@ class DistanceMatrix {
 /// Errors: kInvalidArgument on a bad option, NaN or infinity, a result that overflows, or, for the
 /// spherical and hyperbolic geometries, a vector of norm < kZeroNorm (named).
 Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions& options);
+
+/// The spherical matrix of a cloud whose raw one is at hand, by the law of cosines,
+///   |u^ - v^|^2 = (|u - v|^2 - (|u| - |v|)^2) / (|u| |v|),
+/// for n^2 operations instead of n^2 d; where the difference would cancel (be below half of
+/// |u - v|^2) it is computed from the directions after all. Equal to pairwise_distances but for
+/// rounding. REQUIRES: `raw` is the raw matrix of `cloud`. Errors: as pairwise_distances.
+Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix& raw,
+                                          const DistanceOptions& options);
 
 /// The hyperbolic matrix of the cloud whose angles are given. REQUIRES: 0 < rho < 1.
 DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rho);

@@ -288,18 +288,20 @@ class Descent {
   }
 
   // Looks at every pair once, tile by tile; at most ends this is all that is needed.
-  bool any_swap_helps(const PaddedRows& slots, const std::vector<double>& diagonal,
-                      double least_gain) const {
+  bool any_swap_helps(double least_gain) const {
     constexpr std::size_t kTile = 32;
+    std::vector<double> diagonal(n_);
+    for (std::size_t r = 0; r < n_; ++r) diagonal[r] = product_.row(r)[p_[r]];
     for (std::size_t i0 = 0; i0 < n_; i0 += kTile) {
       for (std::size_t j0 = 0; j0 <= i0; j0 += kTile) {
         for (std::size_t i = i0; i < std::min(n_, i0 + kTile); ++i) {
-          const double* forth = slots.row(i);
+          const double* forth = product_.row(i);
+          const double* back = product_.row(j0) + p_[i];
           const double* row_a = problem_.a.row(i);
           const double* row_b = problem_.b.row(p_[i]);
           bool found = false;
-          for (std::size_t j = j0; j < std::min(i, j0 + kTile); ++j) {
-            const double linear = forth[j] + slots.row(j)[i] - diagonal[i] - diagonal[j];
+          for (std::size_t j = j0; j < std::min(i, j0 + kTile); ++j, back += product_.stride) {
+            const double linear = forth[p_[j]] + *back - diagonal[i] - diagonal[j];
             found |= 2 * linear + 4 * row_a[j] * row_b[p_[j]] > least_gain;
           }
           if (found) return true;
@@ -314,6 +316,7 @@ class Descent {
     const PaddedRows& a = problem_.a;
     const double n = static_cast<double>(n_);
     const double least_gain = 1e-13 * problem_.scale * n * n / 2;
+    if (!any_swap_helps(least_gain)) return false;
     // slots(r, s) = M_r,p(s), matched(r, s) = B_p(r),p(s).
     PaddedRows slots(n_, n_);
     std::vector<double> by_slot(n_), factors(n_), diagonal(n_), gains(n_);
@@ -322,7 +325,6 @@ class Descent {
       for (std::size_t s = 0; s < n_; ++s) slots.row(r)[s] = product[p_[s]];
       diagonal[r] = slots.row(r)[r];
     }
-    if (!any_swap_helps(slots, diagonal, least_gain)) return false;
     PaddedRows matched(n_, n_), transposed = transpose(slots);
     for (std::size_t r = 0; r < n_; ++r) {
       const double* row_b = problem_.b.row(p_[r]);

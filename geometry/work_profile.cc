@@ -118,11 +118,12 @@ std::vector<std::vector<std::uint32_t>> draw_positions(const std::vector<std::ui
 
 std::vector<double> gather(std::span<const float> side, std::size_t dimension,
                            std::span<const std::uint32_t> positions) {
-  std::vector<double> out;
-  out.reserve(positions.size() * dimension);
+  std::vector<double> out(positions.size() * dimension);
+  double* target = out.data();
   for (const std::uint32_t position : positions) {
-    const auto row = side.subspan(position * dimension, dimension);
-    for (const float x : row) out.push_back(static_cast<double>(x));
+    const float* source = side.data() + position * dimension;
+    for (std::size_t k = 0; k < dimension; ++k) target[k] = static_cast<double>(source[k]);
+    target += dimension;
   }
   return out;
 }

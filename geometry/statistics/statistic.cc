@@ -29,6 +29,9 @@ Result<const DistanceMatrix*> PairWorkspace::distances(Geometry geometry, CloudV
       TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* angles,
                               distances(Geometry::kSpherical, cloud, side));
       slot = hyperbolic_from_spherical(*angles, options_.rho);
+    } else if (geometry == Geometry::kSpherical) {
+      TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* raw, distances(Geometry::kRaw, cloud, side));
+      TAILOR_ASSIGN_OR_RETURN(slot, spherical_from_raw(cloud, *raw, distance_options(geometry)));
     } else {
       TAILOR_ASSIGN_OR_RETURN(slot, pairwise_distances(cloud, distance_options(geometry)));
     }

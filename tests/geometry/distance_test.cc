@@ -242,5 +242,35 @@ TEST(Distance, TheHyperbolicMatrixIsTheImageOfTheSphericalOne) {
   }
 }
 
+TEST(Distance, AnglesFromRawDistancesAreThoseOfTheDirections) {
+  Cloud cloud = normal_cloud(70, 9, 21);
+  // Norms far apart, a duplicate, a parallel and an opposite vector, nearly parallel ones.
+  for (std::size_t k = 0; k < 9; ++k) {
+    cloud.values[k] *= 1e6;
+    cloud.values[9 + k] *= 1e-6;
+    cloud.values[3 * 9 + k] = cloud.values[2 * 9 + k];
+    cloud.values[4 * 9 + k] = 3 * cloud.values[2 * 9 + k];
+    cloud.values[5 * 9 + k] = -cloud.values[2 * 9 + k];
+    cloud.values[6 * 9 + k] = cloud.values[2 * 9 + k] * (k == 0 ? 1 + 1e-9 : 1);
+  }
+  for (const double factor : {1.0, 1e-3, 1e150}) {
+    const Cloud scaled = testing::scaled(cloud, factor);
+    const DistanceMatrix raw = distances_of(scaled, Geometry::kRaw);
+    const DistanceMatrix expected = distances_of(scaled, Geometry::kSpherical);
+    const auto angles = spherical_from_raw(scaled.view(), raw, {.threads = 2});
+    ASSERT_TRUE(angles);
+    EXPECT_EQ((*angles)(2, 3), 0);
+    for (std::size_t i = 0; i < cloud.count; ++i) {
+      for (std::size_t j = 0; j < cloud.count; ++j) {
+        ASSERT_NEAR((*angles)(i, j), expected(i, j), 1e-14 * expected(i, j)) << i << " " << j;
+      }
+    }
+    EXPECT_NEAR(angles->enclosing_radius(), expected.enclosing_radius(), 1e-14);
+  }
+  const auto none = spherical_from_raw(Cloud{}.view(), DistanceMatrix(), {});
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->count(), 0u);
+}
+
 }  // namespace
 }  // namespace tailor::geometry

@@ -216,5 +216,55 @@ TEST(GromovWasserstein, DifferentSizesAndBadOptionsAreRefused) {
       gromov_wasserstein(DistanceMatrix(3), DistanceMatrix(3), {.threads = 0}).has_value());
 }
 
+TEST(GromovWasserstein, TheIdentityAloneGivesNoMoreThanItsEnergyAndNoLessThanTheSearch) {
+  const Cloud before = normal_cloud(90, 5, 31);
+  Cloud after = before;
+  Rng rng(32);
+  for (double& x : after.values) x += 0.2 * rng.normal();
+  const DistanceMatrix a = distances_of(before, Geometry::kRaw);
+  const DistanceMatrix b = distances_of(after, Geometry::kRaw);
+  const GromovResult quick = solve(a, b, {.identity_only = true});
+  const GromovResult full = solve(a, b);
+  ASSERT_EQ(quick.runs.size(), 1u);
+  EXPECT_EQ(quick.runs[0].start, "identity");
+  EXPECT_LE(quick.energy, quick.identity_energy);
+  EXPECT_GE(quick.energy, full.energy * (1 - 1e-12));
+  EXPECT_GE(quick.energy, quick.lower_bound);
+}
+
+TEST(GromovWasserstein, StopsWhenTheFirstTwoStartsAgreeAndGoesOnWhenTheyDoNot) {
+  const Cloud before = normal_cloud(90, 5, 33);
+  Cloud after = before;
+  Rng rng(34);
+  for (double& x : after.values) x += 0.01 * rng.normal();
+  const DistanceMatrix a = distances_of(before, Geometry::kRaw);
+  const GromovResult near =
+      solve(a, distances_of(after, Geometry::kRaw), {.until_agreed = true, .profile_blocks = 16});
+  EXPECT_EQ(near.runs.size(), 2u);
+  EXPECT_NEAR(near.energy, solve(a, distances_of(after, Geometry::kRaw)).energy,
+              1e-12 * near.energy);
+  const DistanceMatrix other = distances_of(normal_cloud(90, 5, 35), Geometry::kRaw);
+  EXPECT_EQ(solve(a, other, {.random_starts = 2, .until_agreed = true}).runs.size(), 5u);
+}
+
+TEST(GromovWasserstein, CoarseProfilesGiveAWeakerBoundAndOrdersAtHandChangeNothing) {
+  const DistanceMatrix a = distances_of(normal_cloud(50, 4, 36), Geometry::kRaw);
+  const DistanceMatrix b = distances_of(normal_cloud(50, 4, 37), Geometry::kRaw);
+  const GromovResult fine = solve(a, b, {.random_starts = 0});
+  double last = 0;
+  for (const std::size_t blocks : {1u, 5u, 25u}) {  // each divides the next: finer is never weaker
+    const GromovResult coarse = solve(a, b, {.random_starts = 0, .profile_blocks = blocks});
+    EXPECT_GE(coarse.third_lower_bound, last * (1 - 1e-12));
+    EXPECT_LE(coarse.third_lower_bound, fine.third_lower_bound * (1 + 1e-12));
+    last = coarse.third_lower_bound;
+  }
+  const auto order_a = sorted_edges(a, a.diameter()), order_b = sorted_edges(b, b.diameter());
+  const auto given = gromov_wasserstein(a, b, {.random_starts = 0}, {order_a, order_b});
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->energy, fine.energy);
+  EXPECT_EQ(given->third_lower_bound, fine.third_lower_bound);
+  EXPECT_EQ(given->permutation, fine.permutation);
+}
+
 }  // namespace
 }  // namespace tailor::geometry

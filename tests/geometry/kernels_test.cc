@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "tests/geometry/support.h"
 
 namespace tailor::geometry {
@@ -49,6 +52,87 @@ TEST(Kernels, ProductMatchesThePlainSumAtEverySize) {
         for (std::size_t k = 0; k < n; ++k) sum += a.row(i)[k] * b.row(k)[j];
         ASSERT_NEAR(out.row(i)[j], sum, 1e-11) << n << " " << i << " " << j;
       }
+    }
+  }
+}
+
+TEST(Kernels, AddedProductsOfAnyInnerSizeMatchThePlainSum) {
+  for (const std::size_t inner : {0u, 1u, 3u, 127u, 129u, 300u}) {
+    const PaddedRows a = random_rows(21, inner, 5), b = random_rows(inner, 21, 6);
+    PaddedRows out = random_rows(21, 21, 7);
+    const PaddedRows before = out;
+    add_product(a, b, out);
+    for (std::size_t i = 0; i < 21; ++i) {
+      for (std::size_t j = 0; j < 21; ++j) {
+        double sum = before.row(i)[j];
+        for (std::size_t k = 0; k < inner; ++k) sum += a.row(i)[k] * b.row(k)[j];
+        ASSERT_NEAR(out.row(i)[j], sum, 1e-11) << inner << " " << i << " " << j;
+      }
+    }
+  }
+}
+
+TEST(Kernels, TheLeastTwoOfARowAreFoundWithTheFirstPlaceOnTies) {
+  Rng rng(8);
+  for (std::size_t n = 1; n < 40; ++n) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<double> c(n), v(n);
+      for (double& x : c) x = static_cast<double>(rng.below(round % 2 ? 4 : 1000));
+      for (double& x : v) x = static_cast<double>(rng.below(3));
+      std::size_t at = 0;
+      for (std::size_t j = 1; j < n; ++j) {
+        if (c[j] - v[j] < c[at] - v[at]) at = j;
+      }
+      double second = std::numeric_limits<double>::infinity();
+      for (std::size_t j = 0; j < n; ++j) {
+        if (j != at) second = std::min(second, c[j] - v[j]);
+      }
+      const LeastTwo two = least_two(c.data(), v.data(), n);
+      EXPECT_EQ(two.at, at);
+      EXPECT_EQ(two.least, c[at] - v[at]);
+      EXPECT_EQ(two.second, second);
+    }
+  }
+}
+
+TEST(Kernels, RelaxingColumnsTakesShorterWaysAndFindsTheNearest) {
+  constexpr double kFar = std::numeric_limits<double>::infinity();
+  Rng rng(9);
+  for (std::size_t n = 1; n < 40; ++n) {
+    const std::size_t padded = (n + kLanes - 1) / kLanes * kLanes;
+    std::vector<double> c(n), v(padded, 0.0), distance(padded), settled(padded, kFar),
+        taken(padded);
+    std::vector<std::int64_t> previous(padded, -1);
+    for (std::size_t j = 0; j < n; ++j) {
+      c[j] = rng.normal();
+      v[j] = rng.normal();
+      distance[j] = rng.below(4) == 0 ? kFar : 2 + rng.normal();
+      settled[j] = rng.below(4) == 0 ? kFar : 0;
+      taken[j] = rng.below(2) == 0 ? kFar : 0;
+    }
+    const std::vector<double> before = distance;
+    const NearestColumns nearest =
+        relax_columns(c.data(), v.data(), n, -2, 0.5, 17,
+                      {distance.data(), previous.data(), settled.data(), taken.data()});
+    double least = kFar, least_free = kFar;
+    for (std::size_t j = 0; j < n; ++j) {
+      const double through = std::max(c[j] - v[j] + 2, 0.5);
+      const bool shorter = settled[j] == 0 && through < before[j];
+      EXPECT_EQ(distance[j], shorter ? through : before[j]);
+      EXPECT_EQ(previous[j], shorter ? 17 : -1);
+      if (settled[j] != 0) continue;
+      least = std::min(least, distance[j]);
+      if (taken[j] == 0) least_free = std::min(least_free, distance[j]);
+    }
+    EXPECT_EQ(nearest.least, least);
+    EXPECT_EQ(nearest.least_free, least_free);
+    if (least < kFar) {
+      EXPECT_EQ(distance[nearest.at], least);
+      EXPECT_EQ(settled[nearest.at], 0);
+    }
+    if (least_free < kFar) {
+      EXPECT_EQ(distance[nearest.at_free], least_free);
+      EXPECT_EQ(taken[nearest.at_free], 0);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <numbers>
 #include <set>
+#include <tuple>
 
 #include "tests/geometry/reference.h"
 #include "tests/geometry/support.h"
@@ -268,6 +269,43 @@ TEST(Rips, RefusesWhatDoesNotFitAndBadOptions) {
   EXPECT_FALSE(rips_persistence(matrix, {.threshold = -1}).has_value());
   EXPECT_FALSE(rips_persistence(matrix, {.persistence_floor = std::nan("")}).has_value());
   EXPECT_GT(rips_cost(2048), rips_cost(512));
+}
+
+TEST(Rips, AnOrderAtHandGivesTheSameDiagram) {
+  const DistanceMatrix matrix =
+      testing::distances_of(testing::normal_cloud(60, 4, 41), Geometry::kRaw);
+  const std::vector<Edge> order = sorted_edges(matrix, matrix.diameter());
+  for (const double threshold : {matrix.diameter(), matrix.enclosing_radius() / 2, 0.0}) {
+    const auto own = rips_persistence(matrix, {.threshold = threshold});
+    const auto given = rips_persistence(matrix, {.threshold = threshold}, order);
+    ASSERT_TRUE(own && given);
+    EXPECT_EQ(own->bars, given->bars);
+    EXPECT_EQ(own->edges, given->edges);
+  }
+}
+
+TEST(SortedEdges, AreInTheOrderOfLengthThenPointsAtAnyScaleAndWithTies) {
+  for (const double scale : {1.0, 1e300, 1e-300, 1e-318}) {
+    for (const std::uint64_t levels : {1u, 3u, 1000000u}) {
+      Rng rng(levels);
+      DistanceMatrix matrix(40);
+      for (std::size_t i = 0; i < 40; ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+          const double length = scale * static_cast<double>(1 + rng.below(levels));
+          matrix.mutable_values()[i * 40 + j] = matrix.mutable_values()[j * 40 + i] = length;
+        }
+      }
+      matrix.refresh_extent();
+      const std::vector<Edge> edges = sorted_edges(matrix, matrix.diameter());
+      ASSERT_EQ(edges.size(), 780u);
+      for (std::size_t k = 1; k < edges.size(); ++k) {
+        const auto key = [&matrix](const Edge& e) {
+          return std::tuple(matrix(e.i, e.j), e.i, e.j);
+        };
+        ASSERT_LT(key(edges[k - 1]), key(edges[k])) << scale << " " << levels << " " << k;
+      }
+    }
+  }
 }
 
 }  // namespace

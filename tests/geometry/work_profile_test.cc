@@ -242,5 +242,19 @@ TEST(WorkProfile, TheCostEstimateGrowsWithTheWork) {
   EXPECT_GT(work_cost(1, 100, 16, options), work_cost(1, 100, 8, options));
 }
 
+TEST(WorkProfile, ALargeSampleOfEveryPositionHasNoStandardError) {
+  const Network network(1, 100, 6, 8);
+  WorkOptions options = small_options();
+  options.linear_tokens = 100;
+  const auto profile = measure_work(network.layers(), options);
+  ASSERT_TRUE(profile);
+  ASSERT_GT(profile->subsamples, 1u);
+  for (const Geometry geometry : kGeometries) {
+    EXPECT_EQ(find(*profile, 0, geometry, "shift").standard_error, 0);
+    EXPECT_GT(find(*profile, 0, geometry, "shift").value, 0);
+    EXPECT_GT(find(*profile, 0, geometry, "gromov").standard_error, 0);
+  }
+}
+
 }  // namespace
 }  // namespace tailor::geometry
