@@ -78,6 +78,11 @@ int main(int argc, char** argv) {
 
   try {
     app.parse(argc, argv);
+    // A disk that fills while results are written to it must not look like success.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      std::fprintf(stderr, "tailor: the output could not be written: free space where it goes, and repeat\n");
+      return static_cast<int>(Exit::kInternal);
+    }
     return static_cast<int>(Exit::kOk);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);

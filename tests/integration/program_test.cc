@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "base/file.h"
 #include "tests/integration/cluster.h"
@@ -67,6 +68,14 @@ TEST_F(Program, UnknownNamesAreNotFoundAndUnknownFlagsGetASuggestion) {
   const CommandResult typo = cluster_.tailor({"submti", "x"});
   EXPECT_EQ(typo.exit_code, 2);
   EXPECT_NE(typo.err.find("submit"), std::string::npos) << typo.err;
+}
+
+TEST_F(Program, OutputThatDoesNotFitOnTheDiskIsNoSuccess) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const std::string tailor = std::string(TAILOR_BIN_DIR) + "/tailor --coordinator " + cluster_.address();
+  const CommandResult result = run_command({"/bin/sh", "-c", tailor + " ls > /dev/full"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("could not be written"), std::string::npos) << result.err;
 }
 
 TEST_F(Program, ACoordinatorThatIsNotThereIsExitCodeFive) {

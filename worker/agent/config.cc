@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <system_error>
 #include <variant>
 
 #include "base/config.h"
@@ -228,7 +229,9 @@ Status complete_config(WorkerConfig* config) {
 }
 
 Status check_trainer(const WorkerConfig& config) {
-  if (::access(config.trainer.c_str(), X_OK) == 0) return Status::ok();
+  std::error_code failure;
+  const bool file = std::filesystem::is_regular_file(config.trainer, failure);  // not a folder
+  if (file && ::access(config.trainer.c_str(), X_OK) == 0) return Status::ok();
   return Status(
       Code::kNotFound,
       fmt::format("{} is not a program that can be run: build it, or name another with --trainer",

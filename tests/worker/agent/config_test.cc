@@ -86,6 +86,8 @@ TEST_F(WorkerConfigTest, EveryWrongValueIsNamed) {
   WorkerConfig config;
   config.trainer = folder_.file("nothing");
   EXPECT_EQ(check_trainer(config).code(), Code::kNotFound);
+  config.trainer = folder_.path();  // a folder may be entered, which looks like "can be run"
+  EXPECT_EQ(check_trainer(config).code(), Code::kNotFound);
 }
 
 }  // namespace
