@@ -4,7 +4,8 @@
 // is max sum u_i + sum v_j with u_i + v_j <= c_ij; a pair that is tight on the assignment proves it
 // optimal. Steps (Jonker and Volgenant, Computing 38, 1987): column minima (or the caller's duals
 // of a similar problem), augmenting row reduction, then for each row left one shortest path in
-// reduced costs. Cost O(n^3) at worst, near n^2 when the start is good.
+// reduced costs. Rows are scanned eight columns at a time (kernels.h). Cost O(n^3) at worst, near
+// n^2 when the start is good.
 //
 // Sparse, with free slack on both sides. Rows i and columns j, gains w_ij > 0 on some pairs; match
 // pairs so that the sum of gains is largest, everybody may stay alone at gain 0. With c = -w the

@@ -9,7 +9,10 @@
 // so E is concave on couplings: the minimum is at a permutation p / n, and a conditional-gradient
 // step goes all the way to the next permutation. Hence an iteration is one product M = A (P B), (P
 // B)_k = B_p(k), and one assignment that maximises sum_i M_i,s(i), warm-started with the duals of
-// the last one; E falls until the assignment returns p. Then pairs are swapped: with M at hand the
+// the last one; E falls until the assignment returns p. The first duals are -|B_j|^2 / 2: with them
+// the assignment is one of nearest profiles, since 2 M_ij = |A_i|^2 + |B_j|^2 - |A_i - (P B)_j|^2.
+// When fewer than half of the points move, M is updated by what they change. A start that arrives
+// where the identity ended goes no further. Then pairs are swapped: with M at hand the
 // change of E by swapping i and j is
 //   -(2 / n^2) (2 L + 4 A_ij B_p(i)p(j)),  L = M_i,p(j) + M_j,p(i) - M_i,p(i) - M_j,p(j),
 // in constant time, and M follows in O(n^2). Both alternate until neither helps. Beyond 64 points

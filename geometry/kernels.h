@@ -1,7 +1,7 @@
 // The dense loops that the rest of geometry spends its time in: squared differences of rows,
 // products of matrices, and the two scans of a row that an assignment is made of.
 //
-// All are written once over 8 lanes of float64 and compiled for SSE2, AVX2 and AVX-512; the
+// All are written once over registers of float64 and compiled for SSE2, AVX2 and AVX-512; the
 // fastest that the processor has is chosen at run time. Lanes and the order of every sum are fixed
 // and multiply-add is never fused, so all three give the same bits.
 //

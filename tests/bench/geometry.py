@@ -481,7 +481,7 @@ def bench_threads(b, layers=8):
     runs = {t: b.ours("profile", [before, after], name=f"tailor, {t} threads", threads=t, repeat=1,
                       tokens=256, subsamples=4) for t in (1, 2)}
     walls, busiest = {1: [], 2: []}, {1: [], 2: []}
-    for _ in range(max(b.rounds, 5)):
+    for _ in range(max(b.rounds, 12)):  # for a moment when both processors are free
         for t, tool in runs.items():
             tool.measure(None, None)
             walls[t] += tool.report["wall_s"]
