@@ -55,7 +55,7 @@ Result<CorpusSummary> for_each_block(const std::vector<CorpusFile>& files,
 /// Cuts text into training sentences: at newlines, tabs and U+2581 (SentencePiece's space), none of
 /// which may get into a piece, and below the trainer's limit.
 void add_sentences(std::string_view text, std::vector<std::string>* sentences) {
-  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+  constexpr std::string_view kWordStart = "\xE2\x96\x81";
   const auto add = [&](std::string_view sentence) {
     while (sentence.size() > kSentenceBytesMax) {
       std::size_t cut = sentence.rfind(' ', kSentenceBytesMax);
@@ -70,10 +70,10 @@ void add_sentences(std::string_view text, std::vector<std::string>* sentences) {
   };
   std::size_t start = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
-    const bool mark = text.substr(at).starts_with(kSpaceMark);
+    const bool mark = text.substr(at).starts_with(kWordStart);
     if (text[at] != '\n' && text[at] != '\t' && text[at] != '\0' && !mark) continue;
     add(text.substr(start, at - start));
-    start = at + (mark ? kSpaceMark.size() : 1);
+    start = at + (mark ? kWordStart.size() : 1);
   }
   add(text.substr(start));
 }
