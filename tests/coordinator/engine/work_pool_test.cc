@@ -20,12 +20,14 @@ TEST(WorkPool, RunsEverythingThatItTookBeforeItStops) {
 }
 
 TEST(WorkPool, RefusesWorkWhenItsQueueIsFull) {
-  WorkPool pool(1, 2);
+  // Before the pool: its work uses them until it is destroyed.
   std::promise<void> gate;
   std::promise<void> begun;
+  std::future<void> opened = gate.get_future();
+  WorkPool pool(1, 2);
   ASSERT_TRUE(pool.post([&] {
     begun.set_value();
-    gate.get_future().wait();
+    opened.wait();
   }));
   begun.get_future().wait();
   EXPECT_TRUE(pool.post([] {}));

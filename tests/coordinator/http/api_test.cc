@@ -252,7 +252,9 @@ TEST_F(ApiTest, EventsAreReadForwardsOrFromTheEnd) {
   ASSERT_EQ(tail.size(), 3u);
   EXPECT_EQ(tail.back().at("id"), last);
   EXPECT_EQ(json("/api/v1/events?after=" + std::to_string(last)).at("events").size(), 0u);
-  for (const auto& event : json("/api/v1/events?sweep=sweep-2&limit=1000").at("events")) {
+  const auto of_sweep = json("/api/v1/events?sweep=sweep-2&limit=1000");
+  ASSERT_FALSE(of_sweep.at("events").empty());
+  for (const auto& event : of_sweep.at("events")) {
     EXPECT_EQ(event.at("sweep"), 3);
   }
 }
