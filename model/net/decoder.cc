@@ -78,6 +78,10 @@ at::Tensor Decoder::loss(const at::Tensor& tokens_bt, const at::Tensor& targets_
                                        scale);
 }
 
+at::Tensor Decoder::scores(const at::Tensor& h_nd) {
+  return at::mm(h_nd.to(at::kFloat), head_->master.t());
+}
+
 at::Tensor Decoder::logits(const at::Tensor& tokens_bt) {
   return at::mm(hidden(tokens_bt), head_->compute.t())
       .view({tokens_bt.size(0), tokens_bt.size(1), architecture_.vocab_size});

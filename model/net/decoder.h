@@ -52,6 +52,9 @@ class Decoder {
   /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
   /// `backward()` of it adds to the gradients. A negative target is skipped.
   at::Tensor loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale);
+  /// Scores of rows that `hidden` returned, (n, v) in fp32. The product is fp32 whatever the
+  /// precision, so that log-probabilities keep their digits: for few rows (model/eval/scorer.h).
+  at::Tensor scores(const at::Tensor& h_nd);
   /// (B, T, v) scores: for tests and small evaluations.
   at::Tensor logits(const at::Tensor& tokens_bt);
 
