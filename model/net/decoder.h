@@ -52,6 +52,9 @@ class Decoder {
   /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
   /// `backward()` of it adds to the gradients. A negative target is skipped.
   at::Tensor loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale);
+  /// (B) doubles on the device: of each sequence, the sum over its tokens of -log p(target). A
+  /// negative target is skipped. For evaluation (no gradient is meant to flow).
+  at::Tensor sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt);
   /// Scores of rows that `hidden` returned, (n, v) in fp32. The product is fp32 whatever the
   /// precision, so that log-probabilities keep their digits: for few rows (model/eval/scorer.h).
   at::Tensor scores(const at::Tensor& h_nd);

@@ -188,8 +188,8 @@ TEST(DecoderTest, HourglassWithOneSubMlpIsTheConventionalNetworkBitForBit) {
 }
 
 TEST(DecoderTest, TheGradientPredictsTheChangeOfTheLoss) {
-  // A central difference along the gradient, in every family and with an untied head. The step is where
-  // the cubic term (0.7 % at 1e-2) and the rounding of fp32 losses are both below 1e-3.
+  // A central difference along the gradient, in every family and with an untied head. The step is
+  // where the cubic term (0.7 % at 1e-2) and the rounding of fp32 losses are both below 1e-3.
   at::manual_seed(20);
   for (const auto family : {shape::Family::kLlama, shape::Family::kOlmo2}) {
     shape::Architecture a = small_architecture();
@@ -213,6 +213,30 @@ TEST(DecoderTest, TheGradientPredictsTheChangeOfTheLoss) {
     flat.add_(direction, -2 * h);
     const double down = decoder.loss(tokens, targets, 1.0 / 20).item<double>();
     EXPECT_NEAR((up - down) / (2 * h), slope, 2e-3 * slope);
+  }
+}
+
+TEST(DecoderTest, LossesOfSequencesAndScoresOfRowsAreThoseOfTheLogits) {
+  at::manual_seed(21);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor tokens = at::randint(64, {3, 7}, at::kLong);
+  at::Tensor targets = at::randint(64, {3, 7}, at::kLong);
+  targets[1].fill_(-100);
+  targets[2][4] = -1;
+  for (const bool bf16 : {false, true}) {
+    Decoder decoder(small_architecture(), at::kCPU, bf16);
+    decoder.initialise(3, 0.3);
+    const at::Tensor logits = decoder.logits(tokens).to(at::kDouble);
+    const double tolerance = bf16 ? 2e-2 : 1e-5;
+    const at::Tensor scores = decoder.scores(decoder.hidden(tokens));
+    EXPECT_EQ(scores.scalar_type(), at::kFloat);
+    EXPECT_LT(relative_difference(scores.view({3, 7, 64}), logits), tolerance);
+    const at::Tensor log_p = logits.log_softmax(2).gather(2, targets.clamp_min(0).unsqueeze(2));
+    const at::Tensor expected = -(log_p.squeeze(2) * targets.ge(0)).sum(1);
+    const at::Tensor losses = decoder.sequence_losses(tokens, targets);
+    EXPECT_EQ(losses[1].item<double>(), 0);
+    EXPECT_LT(relative_difference(losses, expected), tolerance);
+    EXPECT_LT(relative_difference(losses.sum(), decoder.loss(tokens, targets, 1.0)), 1e-6);
   }
 }
 
