@@ -19,6 +19,12 @@ AdamW::AdamW(net::ParameterSet& parameters, const protocol::OptimizerSpec& spec)
   matrix_step_ = at::zeros({}, options);
   vector_step_ = at::zeros({}, options);
   bad_ = at::zeros({}, options);
+  if (!parameters.flat().device().is_cpu()) device_rate_ = at::zeros({}, options);
+}
+
+void AdamW::set_rate(double lr) {
+  rate_ = lr;
+  if (device_rate_.defined()) device_rate_.fill_(lr);
 }
 
 void AdamW::set_steps(std::int64_t steps) {
@@ -28,29 +34,40 @@ void AdamW::set_steps(std::int64_t steps) {
 }
 
 at::Tensor AdamW::step(double lr, const at::Tensor& loss) {
+  set_rate(lr);
+  const at::Tensor numbers = update(loss);
+  count_step();
+  return numbers;
+}
+
+at::Tensor AdamW::update(const at::Tensor& loss) {
   const c10::NoGradGuard no_grad;
   at::Tensor gradient = parameters_.gradient();
   const at::Tensor norm = kernels::sum_squares(gradient).sqrt_();
   const at::Tensor numbers = at::stack({loss.detach(), norm});
   // x - x is 0 for finite numbers, NaN otherwise.
-  bad_ = at::maximum(bad_, (numbers - numbers).ne(0).any().to(at::kFloat));
+  at::maximum_out(bad_, bad_, (numbers - numbers).ne(0).any().to(at::kFloat));
   if (spec_.clip > 0) {
     gradient.mul_((norm + 1e-6).reciprocal_().mul_(spec_.clip).clamp_max_(1.0).to(at::kFloat));
   }
-  const auto update = [&](std::int64_t begin, std::int64_t count, at::Tensor& step, double decay) {
+  const auto update_group = [&](std::int64_t begin, std::int64_t count, at::Tensor& step,
+                                double decay) {
     if (count == 0) return;
     step.add_(1);
     at::Tensor weight = parameters_.flat().narrow(0, begin, count);
     at::Tensor grad = gradient.narrow(0, begin, count);
     at::Tensor m = m_.narrow(0, begin, count);
     at::Tensor v = v_.narrow(0, begin, count);
-    at::_fused_adamw_({weight}, {grad}, {m}, {v}, {}, {step}, lr, spec_.beta1, spec_.beta2, decay,
-                      spec_.eps, /*amsgrad=*/false, /*maximize=*/false, std::nullopt, bad_);
+    const auto adamw = [&](const auto& rate) {
+      at::_fused_adamw_({weight}, {grad}, {m}, {v}, {}, {step}, rate, spec_.beta1, spec_.beta2,
+                        decay, spec_.eps, /*amsgrad=*/false, /*maximize=*/false, std::nullopt,
+                        bad_);
+    };
+    device_rate_.defined() ? adamw(device_rate_) : adamw(rate_);
   };
   const std::int64_t matrices = parameters_.matrix_size();
-  update(0, matrices, matrix_step_, spec_.weight_decay);
-  update(matrices, parameters_.size() - matrices, vector_step_, 0.0);
-  ++steps_;
+  update_group(0, matrices, matrix_step_, spec_.weight_decay);
+  update_group(matrices, parameters_.size() - matrices, vector_step_, 0.0);
   parameters_.refresh();
   return numbers;
 }

@@ -31,6 +31,15 @@ class AdamW {
   /// not read yet.
   at::Tensor step(double lr, const at::Tensor& loss);
 
+  // The parts of `step`, for runners that record the device's work once and replay it (CUDA
+  // graphs):
+  /// Sets the rate of the next updates; on a GPU it lives in device memory.
+  void set_rate(double lr);
+  /// The device's part of one update: only in-place work on buffers of fixed address, no wait.
+  at::Tensor update(const at::Tensor& loss);
+  /// Counts a step whose update was replayed.
+  void count_step() { ++steps_; }
+
   /// Steps taken (t above), for checkpoints.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps);
@@ -47,6 +56,8 @@ class AdamW {
   at::Tensor matrix_step_;  // t as the kernel keeps it, one a group
   at::Tensor vector_step_;
   at::Tensor bad_;  // 1 after a step that was not finite
+  double rate_ = 0;
+  at::Tensor device_rate_;  // `rate_` in fp32 on a GPU; undefined on the CPU
 };
 
 }  // namespace tailor::train
