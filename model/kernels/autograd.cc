@@ -66,14 +66,17 @@ struct RopeSplit : torch::autograd::Function<RopeSplit> {
   }
 };
 
+// Rows of scores held at once: `wanted`, or about half a million scores.
+std::int64_t rows_of_chunk(std::int64_t wanted, const at::Tensor& weight_vd) {
+  return wanted > 0 ? wanted : std::clamp<std::int64_t>((1 << 19) / weight_vd.size(0), 64, 4096);
+}
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& targets, double scale, std::int64_t chunk_rows,
-                            bool with_grad) {
+                            double z_loss, bool with_grad) {
     const std::int64_t rows = x.size(0);
-    const std::int64_t v = weight.size(0);
-    const std::int64_t chunk =
-        chunk_rows > 0 ? chunk_rows : std::clamp<std::int64_t>((1 << 19) / v, 64, 4096);
+    const std::int64_t chunk = rows_of_chunk(chunk_rows, weight);
     const at::Tensor weight_dv = weight.t();
     const bool low = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
     at::Tensor gx;
@@ -91,7 +94,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       at::Tensor scores = at::mm(x_c, weight_dv);
       if (low) scores = scores.to(at::kFloat);
       const at::Tensor losses =
-          op::cross_entropy_(scores, targets.narrow(0, begin, count), scale, with_grad);
+          op::cross_entropy_(scores, targets.narrow(0, begin, count), scale, with_grad, z_loss);
       total.add_(losses.sum());
       if (!with_grad) continue;
       if (low) {
@@ -117,7 +120,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       gx = gx * grads[0].to(gx.scalar_type());
       gw = gw * grads[0].to(gw.scalar_type());
     }
-    return {gx, gw, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {gx, gw, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -140,11 +143,28 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
-                                const at::Tensor& targets_n, double scale,
-                                std::int64_t chunk_rows) {
+                                const at::Tensor& targets_n, double scale, std::int64_t chunk_rows,
+                                double z_loss) {
   const bool with_grad =
       c10::GradMode::is_enabled() && (x_nd.requires_grad() || weight_vd.requires_grad());
-  return LinearCrossEntropy::apply(x_nd, weight_vd, targets_n, scale, chunk_rows, with_grad);
+  return LinearCrossEntropy::apply(x_nd, weight_vd, targets_n, scale, chunk_rows, z_loss,
+                                   with_grad);
+}
+
+at::Tensor linear_row_losses(const at::Tensor& x_nd, const at::Tensor& weight_vd,
+                             const at::Tensor& targets_n, std::int64_t chunk_rows) {
+  const c10::NoGradGuard no_grad;
+  const std::int64_t rows = x_nd.size(0);
+  const std::int64_t chunk = rows_of_chunk(chunk_rows, weight_vd);
+  at::Tensor losses = at::empty({rows}, x_nd.options().dtype(at::kDouble));
+  for (std::int64_t begin = 0; begin < rows; begin += chunk) {
+    const std::int64_t count = std::min(chunk, rows - begin);
+    at::Tensor scores = at::mm(x_nd.narrow(0, begin, count), weight_vd.t());
+    if (scores.scalar_type() != at::kDouble) scores = scores.to(at::kFloat);
+    losses.narrow(0, begin, count)
+        .copy_(op::cross_entropy_(scores, targets_n.narrow(0, begin, count), 1.0, false));
+  }
+  return losses;
 }
 
 }  // namespace tailor::kernels

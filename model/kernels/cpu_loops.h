@@ -68,10 +68,11 @@ struct CpuLoops {
                        std::int64_t begin, std::int64_t end, RopeShape shape, const float* cos,
                        const float* sin, std::uint16_t* qkv);
 
-  // loss[r] = logsumexp(row) - row[target]; with_grad replaces the row by (softmax - onehot) *
-  // scale. A negative target is skipped: no loss, no gradient.
+  // loss[r] = l - row[target] + z_loss l^2, l = logsumexp(row); with_grad replaces the row by
+  // (softmax (1 + 2 z_loss l) - onehot) * scale. A negative target is skipped: no loss, no
+  // gradient.
   void (*cross_entropy_f)(float* logits, const std::int64_t* targets, std::int64_t rows,
-                          std::int64_t v, float scale, bool with_grad, double* loss);
+                          std::int64_t v, float scale, bool with_grad, float z_loss, double* loss);
 
   // Sum of squares of n values, accumulated in double.
   double (*sum_squares_f)(const float* x, std::int64_t n);

@@ -230,9 +230,9 @@ at::Tensor rope_merge_cpu(const at::Tensor& q_in, const at::Tensor& k_in, const 
 }
 
 at::Tensor cross_entropy_cpu(at::Tensor& logits, const at::Tensor& targets_in, double scale,
-                             bool with_grad) {
+                             bool with_grad, double z_loss) {
   if (!is(logits, at::kFloat) || !logits.is_contiguous()) {
-    return reference::cross_entropy_(logits, targets_in, scale, with_grad);
+    return reference::cross_entropy_(logits, targets_in, scale, with_grad, z_loss);
   }
   const at::Tensor targets = targets_in.contiguous();
   const std::int64_t rows = logits.size(0);
@@ -242,7 +242,7 @@ at::Tensor cross_entropy_cpu(at::Tensor& logits, const at::Tensor& targets_in, d
   over_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
     loops.cross_entropy_f(logits.mutable_data_ptr<float>() + begin * v,
                           targets.const_data_ptr<std::int64_t>() + begin, end - begin, v,
-                          static_cast<float>(scale), with_grad,
+                          static_cast<float>(scale), with_grad, static_cast<float>(z_loss),
                           loss.mutable_data_ptr<double>() + begin);
   });
   return loss;
@@ -288,7 +288,9 @@ TORCH_LIBRARY(tailor, library) {
       "Tensor, Tensor)");
   library.def("rope_merge(Tensor q, Tensor k, Tensor v, Tensor cos, Tensor sin) -> Tensor");
   library.def(
-      "cross_entropy_(Tensor(a!) logits, Tensor targets, float scale, bool with_grad) -> Tensor");
+      "cross_entropy_(Tensor(a!) logits, Tensor targets, float scale, bool with_grad, float "
+      "z_loss=0) "
+      "-> Tensor");
   library.def("sum_squares(Tensor x) -> Tensor");
 }
 
@@ -351,9 +353,9 @@ at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   return handle.call(q, k, v, cos, sin);
 }
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
-                          bool with_grad) {
+                          bool with_grad, double z_loss) {
   static const auto handle = find<decltype(cross_entropy_cpu)>("tailor::cross_entropy_");
-  return handle.call(logits, targets, scale, with_grad);
+  return handle.call(logits, targets, scale, with_grad, z_loss);
 }
 at::Tensor sum_squares(const at::Tensor& x) {
   static const auto handle = find<decltype(sum_squares_cpu)>("tailor::sum_squares");

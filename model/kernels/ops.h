@@ -40,9 +40,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_
 /// chunk in the forward pass and kept (n d + v d values). Scores are fp32 whatever the type of the
 /// products. `chunk_rows` 0 = about half a million scores a chunk. Rows with a negative target are
 /// skipped: no loss, no gradient. REQUIRES: targets < v.
+/// With `z_loss` z > 0 each row also costs z log^2 Z, Z = sum of exp(scores): it keeps the scores
+/// from drifting (arXiv 2204.02311, section 5; OLMo 2 uses 1e-5).
 at::Tensor linear_cross_entropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                                 const at::Tensor& targets_n, double scale,
-                                std::int64_t chunk_rows = 0);
+                                std::int64_t chunk_rows = 0, double z_loss = 0);
+
+/// -log softmax(x_nd W_vd^T)[target] of each row, (n) of type double, 0 where the target is
+/// negative. No gradient. Scores are held `chunk_rows` rows at a time, as above.
+at::Tensor linear_row_losses(const at::Tensor& x_nd, const at::Tensor& weight_vd,
+                             const at::Tensor& targets_n, std::int64_t chunk_rows = 0);
 
 /// Sum of squares of a dense tensor, a scalar of type double on its device.
 at::Tensor sum_squares(const at::Tensor& x);
@@ -65,7 +72,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
 at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
-                          bool with_grad);
+                          bool with_grad, double z_loss = 0);
 at::Tensor sum_squares(const at::Tensor& x);
 }  // namespace reference
 
@@ -86,9 +93,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
                                                           std::int64_t kv_heads);
 at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const at::Tensor& cos, const at::Tensor& sin);
-/// Row losses in double; with_grad replaces the logits by (softmax - onehot) * scale.
+/// Row losses -log p(target) + z_loss log^2 Z in double; with_grad replaces the logits by
+/// (softmax (1 + 2 z_loss log Z) - onehot) * scale.
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
-                          bool with_grad);
+                          bool with_grad, double z_loss = 0);
 at::Tensor sum_squares(const at::Tensor& x);
 }  // namespace op
 

@@ -90,13 +90,15 @@ at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 }
 
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
-                          bool with_grad) {
+                          bool with_grad, double z_loss) {
   const at::Tensor scored = targets.ge(0);  // a negative target is skipped
   const at::Tensor column = targets.clamp_min(0).unsqueeze(1);
-  const at::Tensor loss =
-      (at::logsumexp(logits, {1}) - logits.gather(1, column).squeeze(1)).to(at::kDouble) * scored;
+  const at::Tensor log_z = at::logsumexp(logits, {1});
+  at::Tensor loss = (log_z - logits.gather(1, column).squeeze(1)).to(at::kDouble) * scored;
+  if (z_loss != 0) loss += log_z.to(at::kDouble).square() * scored * z_loss;
   if (with_grad) {
     logits.copy_(at::softmax(logits, 1));
+    if (z_loss != 0) logits.mul_((log_z * (2 * z_loss) + 1).unsqueeze(1));
     logits.scatter_(1, column, logits.gather(1, column) - 1);
     logits.mul_(scored.unsqueeze(1) * scale);
   }

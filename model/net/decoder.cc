@@ -2,7 +2,7 @@
 
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/stack.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,20 +74,17 @@ at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
   return h_nd;
 }
 
-at::Tensor Decoder::loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale) {
+at::Tensor Decoder::loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale,
+                         double z_loss) {
   return kernels::linear_cross_entropy(hidden(tokens_bt), head_->compute, targets_bt.reshape({-1}),
-                                       scale);
+                                       scale, /*chunk_rows=*/0, z_loss);
 }
 
 at::Tensor Decoder::sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt) {
-  const std::int64_t time = tokens_bt.size(1);
-  const at::Tensor h_nd = hidden(tokens_bt);
-  std::vector<at::Tensor> losses;
-  for (std::int64_t b = 0; b < tokens_bt.size(0); ++b) {
-    losses.push_back(kernels::linear_cross_entropy(h_nd.narrow(0, b * time, time), head_->compute,
-                                                   targets_bt[b], 1.0));
-  }
-  return at::stack(losses);
+  const c10::NoGradGuard no_grad;
+  return kernels::linear_row_losses(hidden(tokens_bt), head_->compute, targets_bt.reshape({-1}))
+      .view(tokens_bt.sizes())
+      .sum(1);
 }
 
 at::Tensor Decoder::scores(const at::Tensor& h_nd) {

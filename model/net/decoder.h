@@ -50,10 +50,12 @@ class Decoder {
   /// h_nd, the rows after the final norm. tokens_bt: int64 on the device.
   at::Tensor hidden(const at::Tensor& tokens_bt, const Tap* tap = nullptr);
   /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
-  /// `backward()` of it adds to the gradients. A negative target is skipped.
-  at::Tensor loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale);
+  /// `backward()` of it adds to the gradients. A negative target is skipped. `z_loss`: see
+  /// kernels::linear_cross_entropy.
+  at::Tensor loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale,
+                  double z_loss = 0);
   /// (B) doubles on the device: of each sequence, the sum over its tokens of -log p(target). A
-  /// negative target is skipped. For evaluation (no gradient is meant to flow).
+  /// negative target is skipped. No gradient.
   at::Tensor sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt);
   /// Scores of rows that `hidden` returned, (n, v) in fp32. The product is fp32 whatever the
   /// precision, so that log-probabilities keep their digits: for few rows (model/eval/scorer.h).

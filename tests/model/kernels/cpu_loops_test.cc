@@ -108,17 +108,21 @@ TEST_P(CpuLoopsTest, CrossEntropyAgreesWithTheReferenceAndSkipsNegativeTargets) 
     const at::Tensor scores = at::randn({8, v}) * 5;
     at::Tensor targets = at::randint(v, {8}, at::kLong);
     targets.mutable_data_ptr<std::int64_t>()[3] = -100;
-    at::Tensor grad = scores.clone();
-    std::vector<double> loss(8);
-    loops().cross_entropy_f(grad.mutable_data_ptr<float>(), targets.const_data_ptr<std::int64_t>(),
-                            8, v, 0.25f, true, loss.data());
-    at::Tensor wanted_grad = wide(scores).clone();
-    const at::Tensor wanted = reference::cross_entropy_(wanted_grad, targets, 0.25, true);
-    for (int r = 0; r < 8; ++r)
-      EXPECT_NEAR(loss[r], wanted[r].item<double>(), 2e-6) << v << " " << r;
-    EXPECT_EQ(loss[3], 0);
-    EXPECT_LT((wide(grad) - wanted_grad).abs().max().item<double>(), 1e-6) << v;
-    EXPECT_EQ(grad[3].abs().sum().item<float>(), 0);
+    for (const float z : {0.0f, 0.015625f}) {
+      at::Tensor grad = scores.clone();
+      std::vector<double> loss(8);
+      loops().cross_entropy_f(grad.mutable_data_ptr<float>(),
+                              targets.const_data_ptr<std::int64_t>(), 8, v, 0.25f, true, z,
+                              loss.data());
+      at::Tensor wanted_grad = wide(scores).clone();
+      const at::Tensor wanted = reference::cross_entropy_(wanted_grad, targets, 0.25, true, z);
+      for (int r = 0; r < 8; ++r) {
+        EXPECT_NEAR(loss[r], wanted[r].item<double>(), 4e-6) << v << " " << r << " " << z;
+      }
+      EXPECT_EQ(loss[3], 0);
+      EXPECT_LT((wide(grad) - wanted_grad).abs().max().item<double>(), 1e-6) << v << " " << z;
+      EXPECT_EQ(grad[3].abs().sum().item<float>(), 0);
+    }
   }
 }
 
@@ -133,7 +137,7 @@ TEST_P(CpuLoopsTest, NanAndInfinityAreNeverSwallowed) {
     float scores[4] = {1, bad, 2, 3};
     const std::int64_t target = 0;
     double loss = 0;
-    loops().cross_entropy_f(scores, &target, 1, 4, 1, true, &loss);
+    loops().cross_entropy_f(scores, &target, 1, 4, 1, true, 0, &loss);
     EXPECT_FALSE(std::isfinite(loss));
     EXPECT_FALSE(std::isfinite(loops().sum_squares_f(x, 4)));
     float gate_up[4] = {1, bad, 2, 3};
