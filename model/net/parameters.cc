@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,6 +14,11 @@
 #include "base/rng.h"
 
 namespace tailor::net {
+namespace {
+
+constexpr std::int64_t kStagedElements = 1 << 22;  // on the way to a GPU: 16 MiB
+
+}  // namespace
 
 const Parameter& ParameterSet::add_matrix(std::vector<Part> parts, std::int64_t cols) {
   TAILOR_CHECK(!flat_.defined() && !parts.empty() && cols > 0);
@@ -139,43 +143,37 @@ std::vector<pretrained::TensorData> ParameterSet::describe(const at::Tensor& buf
   return all;
 }
 
-Status ParameterSet::load(const pretrained::SafetensorsFile& file, const std::string& prefix,
+Status ParameterSet::load(const pretrained::TensorSource& source, const std::string& prefix,
                           at::Tensor buffer) {
   for (const Part* part : parts()) {
     const std::string name = prefix + part->name;
-    const pretrained::TensorView* found = file.find(name);
+    const pretrained::SourceTensor* found = source.find(name);
     if (found == nullptr) {
-      return Status(Code::kDataLoss, fmt::format("{} has no tensor {}", file.path(), name));
+      return Status(Code::kDataLoss, fmt::format("{} has no tensor {}", source.path(), name));
     }
     if (found->shape != part->shape()) {
       return Status(
           Code::kDataLoss,
-          fmt::format("{}: tensor {} has shape [{}], this network needs [{}]", file.path(), name,
+          fmt::format("{}: tensor {} has shape [{}], this network needs [{}]", source.path(), name,
                       fmt::join(found->shape, ", "), fmt::join(part->shape(), ", ")));
     }
-    at::ScalarType type = at::kFloat;
-    switch (found->dtype) {
-      case pretrained::DType::kF32:
-        type = at::kFloat;
-        break;
-      case pretrained::DType::kBf16:
-        type = at::kBFloat16;
-        break;
-      case pretrained::DType::kF16:
-        type = at::kHalf;
-        break;
-      case pretrained::DType::kF64:
-        type = at::kDouble;
-        break;
-      default:
-        return Status(Code::kDataLoss,
-                      fmt::format("{}: tensor {} holds {}, not floating-point numbers", file.path(),
-                                  name, pretrained::dtype_name(found->dtype)));
+    at::Tensor slice = buffer.narrow(0, part->offset, part->size());
+    // On a CPU straight into its place; for a GPU through rows of host memory.
+    at::Tensor host = slice.is_cpu() ? slice : at::Tensor();
+    const std::int64_t columns =
+        std::max<std::int64_t>(1, part->cols > 0 ? part->cols : part->rows);
+    const std::int64_t rows = std::max<std::int64_t>(1, kStagedElements / columns);
+    if (!host.defined()) {
+      host = at::empty({std::min(part->size(), rows * columns)},
+                       at::TensorOptions().dtype(at::kFloat));
     }
-    // from_blob wants a mutable pointer; the view is only read.
-    const at::Tensor view = at::from_blob(const_cast<void*>(static_cast<const void*>(found->data)),
-                                          {part->size()}, at::TensorOptions().dtype(type));
-    buffer.narrow(0, part->offset, part->size()).copy_(view);
+    const std::int64_t step = host.numel();
+    for (std::int64_t first = 0; first < part->size(); first += step) {
+      const std::int64_t count = std::min(step, part->size() - first);
+      TAILOR_RETURN_IF_ERROR(source.read(
+          name, first, {host.mutable_data_ptr<float>(), static_cast<std::size_t>(count)}));
+      if (!slice.is_cpu()) slice.narrow(0, first, count).copy_(host.narrow(0, 0, count));
+    }
   }
   return Status::ok();
 }

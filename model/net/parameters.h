@@ -96,10 +96,10 @@ class ParameterSet {
   /// names get `prefix`. Pointers into `buffer`, which must outlive them.
   std::vector<pretrained::TensorData> describe(const at::Tensor& buffer,
                                                const std::string& prefix) const;
-  /// Fills `buffer` (fp32, any device) from a file written so. F32, BF16, F16 and F64 are accepted.
-  /// Errors: kDataLoss naming file and tensor when one is missing or has another shape.
-  Status load(const pretrained::SafetensorsFile& file, const std::string& prefix,
-              at::Tensor buffer);
+  /// Fills `buffer` (fp32, any device) from tensors named so, each straight into its place. Errors:
+  /// kDataLoss naming file and tensor when one is missing or has another shape; those of the
+  /// source.
+  Status load(const pretrained::TensorSource& source, const std::string& prefix, at::Tensor buffer);
 
   /// Name of the first part with a NaN or infinity in `buffer`; nullopt when all are finite.
   std::optional<std::string> first_nonfinite(const at::Tensor& buffer) const;

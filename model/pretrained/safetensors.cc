@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,11 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 #include <utility>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "model/pretrained/float_types.h"
 
 namespace tailor::pretrained {
 namespace {
@@ -61,6 +61,10 @@ class File {
   explicit File(int descriptor) : descriptor_(descriptor) {}
   File(const File&) = delete;
   File& operator=(const File&) = delete;
+  File& operator=(File&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
   ~File() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
@@ -69,6 +73,13 @@ class File {
 
  private:
   int descriptor_;
+};
+
+// Where a tensor lies.
+struct Extent {
+  DType dtype = DType::kF32;
+  std::int64_t begin = 0;  // from the start of the file
+  std::int64_t bytes = 0;
 };
 
 Status write_all(int descriptor, const void* data, std::size_t size, const std::string& path) {
@@ -91,101 +102,124 @@ std::string_view dtype_name(DType dtype) { return type_of(dtype).name; }
 std::int64_t dtype_bytes(DType dtype) { return type_of(dtype).bytes; }
 
 struct SafetensorsFile::Impl {
+  explicit Impl(std::string name) : path(std::move(name)) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   std::string path;
-  void* mapped = nullptr;
-  std::size_t size = 0;
-  std::map<std::string, TensorView, std::less<>> tensors;
+  File file{-1};
+  std::int64_t size = 0;
+  std::vector<SourceTensor> tensors;
+  std::vector<Extent> extents;  // beside `tensors`
   std::map<std::string, std::string> metadata;
 
-  ~Impl() {
-    if (mapped != nullptr) ::munmap(mapped, size);
-  }
+  Status pread_all(std::int64_t offset, void* to, std::int64_t bytes, std::string_view what) const;
   Status parse();
+  Status add(const std::string& name, const nlohmann::json& entry, std::int64_t data_begin);
 };
+
+Status SafetensorsFile::Impl::pread_all(std::int64_t offset, void* to, std::int64_t bytes,
+                                        std::string_view what) const {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(
+        file.get(), at, static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 30)), offset);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return errno_status(errno, "read", path);
+    }
+    if (got == 0) return damaged(path, fmt::format("{} is cut: the file has become shorter", what));
+    at += got;
+    offset += got;
+    bytes -= got;
+  }
+  return Status::ok();
+}
+
+Status SafetensorsFile::Impl::add(const std::string& name, const nlohmann::json& entry,
+                                  std::int64_t data_begin) {
+  const auto bad = [&](std::string_view what) {
+    return damaged(path, fmt::format("tensor {}: {}", name, what));
+  };
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
+      !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
+      !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2) {
+    return bad("its entry lacks dtype, shape or data_offsets");
+  }
+  const auto dtype = entry["dtype"].get<std::string>();
+  const auto type = std::find_if(kTypes.begin(), kTypes.end(),
+                                 [&](const TypeName& known) { return known.name == dtype; });
+  if (type == kTypes.end()) return bad(fmt::format("unknown type {}", dtype));
+  SourceTensor tensor{name, {}, dtype};
+  for (const auto& size_json : entry["shape"]) {
+    if (!size_json.is_number_integer()) return bad("its shape is not a list of integers");
+    tensor.shape.push_back(size_json.get<std::int64_t>());
+  }
+  const auto& offsets = entry["data_offsets"];
+  if (!offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) {
+    return bad("its data_offsets are not positive integers");
+  }
+  const auto begin = offsets[0].get<std::int64_t>();
+  const auto end = offsets[1].get<std::int64_t>();
+  if (begin < 0 || end < begin) return bad("its data_offsets run backwards");
+  if (end > size - data_begin) return bad("lies behind the end of the file: the file is cut");
+  const std::optional<std::int64_t> wanted = byte_count(tensor.shape, type->dtype);
+  if (!wanted || *wanted != end - begin) return bad("its size does not fit its shape");
+  extents.push_back({type->dtype, data_begin + begin, end - begin});
+  tensors.push_back(std::move(tensor));
+  return Status::ok();
+}
 
 Status SafetensorsFile::Impl::parse() {
   if (size < 8)
     return damaged(path, "too short for a safetensors file: it is cut or something else");
-  const auto* bytes = static_cast<const std::byte*>(mapped);
-  std::uint64_t header_size = 0;
-  std::memcpy(&header_size, bytes, 8);  // little-endian, as every platform of ours
+  std::uint64_t header_size = 0;  // little-endian, as every platform of ours
+  TAILOR_RETURN_IF_ERROR(pread_all(0, &header_size, 8, "the header"));
   if (header_size < 2 || header_size > kHeaderBytesMax) {
     return damaged(path, "not a safetensors file (impossible header length)");
   }
-  if (header_size > size - 8) return damaged(path, "cut within its header");
-  const std::string_view text(reinterpret_cast<const char*>(bytes + 8), header_size);
-  const std::byte* data = bytes + 8 + header_size;
-  const auto data_size = static_cast<std::int64_t>(size - 8 - header_size);
+  if (header_size > static_cast<std::uint64_t>(size) - 8)
+    return damaged(path, "cut within its header");
+  std::string text(header_size, '\0');
+  TAILOR_RETURN_IF_ERROR(
+      pread_all(8, text.data(), static_cast<std::int64_t>(header_size), "the header"));
+  const auto data_begin = static_cast<std::int64_t>(8 + header_size);
 
   const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object())
     return damaged(path, "its header is not JSON: altered, or another format");
-  std::vector<std::pair<std::int64_t, std::int64_t>> extents;
-  for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") {
-      if (!value.is_object()) return damaged(path, "__metadata__ is not an object");
-      for (const auto& [key, entry] : value.items()) {
-        if (entry.is_string()) metadata[key] = entry.get<std::string>();
-      }
+  for (const auto& [name, value] : header.items()) {  // sorted by name
+    if (name != "__metadata__") {
+      TAILOR_RETURN_IF_ERROR(add(name, value, data_begin));
       continue;
     }
-    const auto bad = [&](std::string_view what) {
-      return damaged(path, fmt::format("tensor {}: {}", name, what));
-    };
-    if (!value.is_object() || !value.contains("dtype") || !value["dtype"].is_string() ||
-        !value.contains("shape") || !value["shape"].is_array() || !value.contains("data_offsets") ||
-        !value["data_offsets"].is_array() || value["data_offsets"].size() != 2) {
-      return bad("its entry lacks dtype, shape or data_offsets");
+    if (!value.is_object()) return damaged(path, "__metadata__ is not an object");
+    for (const auto& [key, entry] : value.items()) {
+      if (entry.is_string()) metadata[key] = entry.get<std::string>();
     }
-    const auto dtype = value["dtype"].get<std::string>();
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](const TypeName& known) { return known.name == dtype; });
-    if (type == kTypes.end()) return bad(fmt::format("unknown type {}", dtype));
-    TensorView view;
-    view.dtype = type->dtype;
-    for (const auto& size_json : value["shape"]) {
-      if (!size_json.is_number_integer()) return bad("its shape is not a list of integers");
-      view.shape.push_back(size_json.get<std::int64_t>());
-    }
-    const auto& offsets = value["data_offsets"];
-    if (!offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) {
-      return bad("its data_offsets are not positive integers");
-    }
-    const auto begin = offsets[0].get<std::int64_t>();
-    const auto end = offsets[1].get<std::int64_t>();
-    if (begin < 0 || end < begin) return bad("its data_offsets run backwards");
-    if (end > data_size) return bad("lies behind the end of the file: the file is cut");
-    const std::optional<std::int64_t> wanted = byte_count(view.shape, view.dtype);
-    if (!wanted || *wanted != end - begin) return bad("its size does not fit its shape");
-    view.data = data + begin;
-    view.bytes = end - begin;
-    extents.emplace_back(begin, end);
-    tensors.emplace(name, std::move(view));
   }
-  std::sort(extents.begin(), extents.end());
-  std::int64_t covered = 0;
-  for (const auto& [begin, end] : extents) {
-    if (begin != covered) return damaged(path, "its tensors overlap or leave a gap: altered");
-    covered = end;
+  std::vector<Extent> sorted = extents;
+  std::sort(sorted.begin(), sorted.end(), [](const Extent& a, const Extent& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
+  });
+  std::int64_t covered = data_begin;
+  for (const Extent& extent : sorted) {
+    if (extent.begin != covered)
+      return damaged(path, "its tensors overlap or leave a gap: altered");
+    covered += extent.bytes;
   }
-  if (covered != data_size) return damaged(path, "bytes follow the last tensor: altered");
+  if (covered != size) return damaged(path, "bytes follow the last tensor: altered");
   return Status::ok();
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return error(errno_status(errno, "open", path));
+  auto impl = std::make_unique<Impl>(path);
+  impl->file = File(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (impl->file.get() < 0) return error(errno_status(errno, "open", path));
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return error(errno_status(errno, "stat", path));
+  if (::fstat(impl->file.get(), &info) != 0) return error(errno_status(errno, "stat", path));
   if (!S_ISREG(info.st_mode)) return error(damaged(path, "not a regular file"));
-  auto impl = std::make_unique<Impl>();
-  impl->path = path;
-  impl->size = static_cast<std::size_t>(info.st_size);
-  if (impl->size > 0) {
-    void* mapped = ::mmap(nullptr, impl->size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (mapped == MAP_FAILED) return error(errno_status(errno, "map", path));
-    impl->mapped = mapped;
-  }
+  impl->size = static_cast<std::int64_t>(info.st_size);
   TAILOR_RETURN_IF_ERROR(impl->parse());
   return SafetensorsFile(std::move(impl));
 }
@@ -196,15 +230,61 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = defaul
 SafetensorsFile::~SafetensorsFile() = default;
 
 const std::string& SafetensorsFile::path() const { return impl_->path; }
-const TensorView* SafetensorsFile::find(std::string_view name) const {
-  const auto found = impl_->tensors.find(name);
-  return found == impl_->tensors.end() ? nullptr : &found->second;
-}
-const std::map<std::string, TensorView, std::less<>>& SafetensorsFile::tensors() const {
-  return impl_->tensors;
-}
+const std::vector<SourceTensor>& SafetensorsFile::tensors() const { return impl_->tensors; }
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
   return impl_->metadata;
+}
+
+Status SafetensorsFile::read(std::string_view name, std::int64_t first,
+                             std::span<float> values) const {
+  const SourceTensor* tensor = find(name);
+  const auto named = [&](Code code, std::string_view what) {
+    return Status(code, fmt::format("{}: tensor {} {}", impl_->path, name, what));
+  };
+  if (tensor == nullptr) return named(Code::kNotFound, "is not there");
+  const Extent& extent = impl_->extents[static_cast<std::size_t>(tensor - tensors().data())];
+  const std::int64_t width = dtype_bytes(extent.dtype);
+  const auto count = static_cast<std::int64_t>(values.size());
+  const std::int64_t columns = std::max<std::int64_t>(1, tensor->columns());
+  if (first < 0 || first > extent.bytes / width || count > extent.bytes / width - first ||
+      first % columns != 0 || count % columns != 0) {
+    return named(Code::kOutOfRange,
+                 fmt::format("has no whole rows from element {} to {}", first, first + count));
+  }
+  const std::string what = fmt::format("tensor {}", name);
+  std::int64_t offset = extent.begin + first * width;
+  if (extent.dtype == DType::kF32) {
+    return impl_->pread_all(offset, values.data(), count * width, what);
+  }
+  if (extent.dtype != DType::kF16 && extent.dtype != DType::kBf16 && extent.dtype != DType::kF64) {
+    return named(Code::kInvalidArgument,
+                 fmt::format("holds {}, not floating-point numbers", tensor->type));
+  }
+  // Through a buffer that stays in the cache.
+  constexpr std::int64_t kChunk = 1 << 14;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(kChunk, count) * width));
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t part = std::min(kChunk, count - done);
+    TAILOR_RETURN_IF_ERROR(impl_->pread_all(offset, buffer.data(), part * width, what));
+    float* to = values.data() + done;
+    if (extent.dtype == DType::kF64) {
+      for (std::int64_t i = 0; i < part; ++i) {
+        double wide;
+        std::memcpy(&wide, buffer.data() + i * 8, 8);
+        to[i] = static_cast<float>(wide);
+      }
+    } else {
+      const bool half = extent.dtype == DType::kF16;
+      for (std::int64_t i = 0; i < part; ++i) {
+        std::uint16_t narrow;
+        std::memcpy(&narrow, buffer.data() + i * 2, 2);
+        to[i] = half ? float_of_f16(narrow) : float_of_bf16(narrow);
+      }
+    }
+    done += part;
+    offset += part * width;
+  }
+  return Status::ok();
 }
 
 Result<WrittenFile> write_safetensors(const std::string& path, std::span<const TensorData> tensors,

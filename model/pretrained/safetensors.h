@@ -1,9 +1,9 @@
-// Safetensors files: named tensors, memory-mapped for reading, written so that they are whole or
-// absent.
+// Safetensors files: named tensors, read by position, written so that they are whole or absent.
 //
 // Format: 8 bytes little-endian header length n; n bytes of JSON {"name": {"dtype": "F32", "shape":
 // [r, c], "data_offsets": [begin, end]}, ..., "__metadata__": {"k": "v"}}; the tensors' bytes, with
-// offsets counted from the end of the header, no gaps and no overlaps. Torch-free.
+// offsets counted from the end of the header, no gaps and no overlaps. Torch-free. Not mapped: a
+// file that is cut while it is read is then an error and not SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/pretrained/tensor_source.h"
 
 namespace tailor::pretrained {
 
@@ -25,14 +26,6 @@ std::string_view dtype_name(DType dtype);
 /// Bytes of one element.
 std::int64_t dtype_bytes(DType dtype);
 
-/// A tensor in an open file; `data` lives as long as the file object.
-struct TensorView {
-  DType dtype = DType::kF32;
-  std::vector<std::int64_t> shape;
-  const std::byte* data = nullptr;
-  std::int64_t bytes = 0;
-};
-
 /// A tensor to write; `data` is only read.
 struct TensorData {
   std::string name;
@@ -41,8 +34,8 @@ struct TensorData {
   const void* data = nullptr;
 };
 
-/// An open file, mapped read-only. Movable. Threads: const functions from any.
-class SafetensorsFile {
+/// An open file. Movable. Threads: const functions from any.
+class SafetensorsFile final : public TensorSource {
  public:
   /// Opens and checks the whole header: every offset lies in the file, every size fits its shape
   /// and type, the tensors cover the data without gap or overlap. Errors: kNotFound; kDataLoss
@@ -51,12 +44,12 @@ class SafetensorsFile {
 
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-  ~SafetensorsFile();
+  ~SafetensorsFile() override;
 
-  const std::string& path() const;
-  /// nullptr when there is no such tensor.
-  const TensorView* find(std::string_view name) const;
-  const std::map<std::string, TensorView, std::less<>>& tensors() const;
+  const std::string& path() const override;
+  const std::vector<SourceTensor>& tensors() const override;
+  /// F32, F16, BF16 and F64; other types are kInvalidArgument.
+  Status read(std::string_view name, std::int64_t first, std::span<float> values) const override;
   const std::map<std::string, std::string>& metadata() const;
 
  private:

@@ -53,11 +53,11 @@ TEST_P(HourglassReference, OutputAndGradientsAreThoseOfPyTorch) {
       pretrained::SafetensorsFile::open(test::reference("hourglass/" + name + ".safetensors"));
   ASSERT_TRUE(file.has_value()) << file.error().message();
   for (const net::Part* part : parameters.parts()) {
-    const pretrained::TensorView* tensor = file->find(part->name.substr(4));
+    const pretrained::SourceTensor* tensor = file->find(part->name.substr(4));
     ASSERT_NE(tensor, nullptr) << part->name;
     ASSERT_EQ(tensor->shape, part->shape());
-    std::memcpy(parameters.flat().mutable_data_ptr<float>() + part->offset, tensor->data,
-                static_cast<std::size_t>(tensor->bytes));
+    float* to = parameters.flat().mutable_data_ptr<float>() + part->offset;
+    ASSERT_TRUE(file->read(tensor->name, 0, {to, static_cast<std::size_t>(part->size())}).is_ok());
   }
 
   const at::Tensor x_in = test::npy(test::reference("hourglass/x.npy"));

@@ -5,12 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "model/pretrained/float_types.h"
 
 namespace tailor::pretrained {
 namespace {
@@ -69,13 +72,15 @@ TEST_F(SafetensorsTest, WhatIsWrittenReadsBack) {
   ASSERT_TRUE(file.has_value()) << file.error().message();
   EXPECT_EQ(file->tensors().size(), 2u);
   EXPECT_EQ(file->metadata().at("format"), "pt");
-  const TensorView* a = file->find("a");
+  const SourceTensor* a = file->find("a");
   ASSERT_NE(a, nullptr);
-  EXPECT_EQ(a->dtype, DType::kF32);
+  EXPECT_EQ(a->type, "F32");
   EXPECT_EQ(a->shape, (std::vector<std::int64_t>{2, 3}));
   float values[6];
-  std::memcpy(values, a->data, sizeof values);
+  ASSERT_TRUE(file->read("a", 0, values).is_ok());
   EXPECT_EQ(values[5], 6);
+  ASSERT_TRUE(file->read("a", 3, std::span(values, 3)).is_ok());
+  EXPECT_EQ(values[0], 4);
   EXPECT_EQ(file->find("c"), nullptr);
 }
 
@@ -83,10 +88,83 @@ TEST_F(SafetensorsTest, FilesOfOtherProgramsRead) {
   const auto file = SafetensorsFile::open(std::string(TAILOR_TEST_DATA) +
                                           "/model/train_parity/llama.init.safetensors");
   ASSERT_TRUE(file.has_value()) << file.error().message();
-  const TensorView* q = file->find("model.layers.0.self_attn.q_proj.weight");
+  const SourceTensor* q = file->find("model.layers.0.self_attn.q_proj.weight");
   ASSERT_NE(q, nullptr);
   EXPECT_EQ(q->shape, (std::vector<std::int64_t>{64, 64}));
-  EXPECT_EQ(q->bytes, 64 * 64 * 4);
+  EXPECT_EQ(q->elements(), 64 * 64);
+}
+
+TEST_F(SafetensorsTest, NarrowAndWideTypesBecomeFloat32Exactly) {
+  // 1, -2, 65504 (largest), 2^-14 (least normal), 2^-24 and 1023 * 2^-24 (subnormal), inf, -0.
+  const std::uint16_t half[] = {0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x03ff, 0x7c00, 0x8000};
+  // 1, -2, about pi, inf, the least subnormal.
+  const std::uint16_t brain[] = {0x3f80, 0xc000, 0x4049, 0x7f80, 0x0001};
+  const double wide[] = {0.1, -1e300, 3};
+  ASSERT_TRUE(write_safetensors(path(), std::vector<TensorData>{{"half", DType::kF16, {2, 4}, half},
+                                                                {"brain", DType::kBf16, {5}, brain},
+                                                                {"wide", DType::kF64, {3}, wide}})
+                  .has_value());
+  const auto file = SafetensorsFile::open(path());
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  float values[8];
+  ASSERT_TRUE(file->read("half", 0, values).is_ok());
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float wanted[] = {1, -2, 65504, 0x1p-14f, 0x1p-24f, 1023 * 0x1p-24f, infinity, -0.0f};
+  EXPECT_EQ(std::memcmp(values, wanted, sizeof wanted), 0);
+  const std::uint16_t nan = 0x7e01;
+  EXPECT_TRUE(std::isnan(float_of_f16(nan)));
+  ASSERT_TRUE(file->read("brain", 0, std::span(values, 5)).is_ok());
+  EXPECT_EQ(values[2], 3.140625f);
+  EXPECT_EQ(values[3], infinity);
+  EXPECT_EQ(values[4], 0x1p-133f);
+  ASSERT_TRUE(file->read("wide", 0, std::span(values, 3)).is_ok());
+  EXPECT_EQ(values[0], 0.1f);
+  EXPECT_EQ(values[1], -infinity);
+}
+
+TEST_F(SafetensorsTest, EveryHalfIsItsOwnValue) {
+  // Against the definition, all 65,536 of them.
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10 & 31);
+    const double fraction = static_cast<double>(bits & 1023) / 1024;
+    if (exponent == 31) continue;  // infinity and NaN: above
+    const double size =
+        exponent == 0 ? std::ldexp(fraction, -14) : std::ldexp(1 + fraction, exponent - 15);
+    ASSERT_EQ(float_of_f16(static_cast<std::uint16_t>(bits)), (bits >> 15) != 0 ? -size : size)
+        << bits;
+  }
+}
+
+TEST_F(SafetensorsTest, ReadingWhatIsNotThereNamesFileAndTensor) {
+  write_example();
+  const auto file = SafetensorsFile::open(path());
+  ASSERT_TRUE(file.has_value());
+  float values[6];
+  const struct {
+    const char* tensor;
+    std::int64_t first;
+    std::size_t count;
+    Code code;
+  } cases[] = {{"c", 0, 1, Code::kNotFound},    {"a", 0, 5, Code::kOutOfRange},
+               {"a", 1, 3, Code::kOutOfRange},  {"a", 6, 3, Code::kOutOfRange},
+               {"a", -3, 3, Code::kOutOfRange}, {"b", 0, 2, Code::kInvalidArgument}};
+  for (const auto& wrong : cases) {
+    const Status status = file->read(wrong.tensor, wrong.first, std::span(values, wrong.count));
+    EXPECT_EQ(status.code(), wrong.code) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr(path()));
+    EXPECT_THAT(status.message(), HasSubstr(std::string("tensor ") + wrong.tensor));
+  }
+}
+
+TEST_F(SafetensorsTest, AFileThatIsCutWhileItIsOpenIsAnErrorAndNoSignal) {
+  const std::string whole = write_example();
+  const auto file = SafetensorsFile::open(path());
+  ASSERT_TRUE(file.has_value());
+  std::filesystem::resize_file(path(), whole.size() - 30);
+  float values[6];
+  const Status status = file->read("a", 0, values);
+  EXPECT_EQ(status.code(), Code::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("tensor a is cut"));
 }
 
 TEST_F(SafetensorsTest, EveryCutIsFound) {
