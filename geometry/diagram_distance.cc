@@ -329,6 +329,22 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
   const int exponent = std::ilogb(largest) + 1;
   const auto scaled = [exponent](double x) { return std::ldexp(x, -exponent); };
 
+  // Equal diagrams are at distance 0, also where rounding would prefer the diagonal for a bar or
+  // two.
+  const auto by_value = [](const Point& x, const Point& y) {
+    return std::pair(x.birth, x.death) < std::pair(y.birth, y.death);
+  };
+  std::sort(left.points.begin(), left.points.end(), by_value);
+  std::sort(right.points.begin(), right.points.end(), by_value);
+  if (left.essential == right.essential &&
+      std::equal(left.points.begin(), left.points.end(), right.points.begin(), right.points.end(),
+                 [](const Point& x, const Point& y) {
+                   return x.birth == y.birth && x.death == y.death;
+                 })) {
+    result.matched = left.points.size();
+    return result;
+  }
+
   const Ground ground(options);
   double essential = 0;
   for (std::size_t i = 0; i < left.essential.size(); ++i) {

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "geometry/accelerator.h"
 #include "geometry/kernels.h"
 #include "geometry/parallel.h"
 
@@ -272,6 +273,9 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
   std::vector<double> tile_maxima(side * n, 0.0);
   const Measure measure(options);
   double* out = matrix.values_.data();
+  // A device leaves the squared differences where the distances will be.
+  const bool squared_there =
+      options.accelerator != nullptr && options.accelerator->squared_differences(rows, out);
 
   parallel_for(options.threads, side * (side + 1) / 2, [&](std::size_t item) {
     std::size_t ti = 0;
@@ -280,11 +284,11 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
     const std::size_t i0 = ti * kTile, i1 = std::min(n, i0 + kTile);
     const std::size_t j0 = tj * kTile, j1 = std::min(n, j0 + kTile);
     double squared[kTile * kTile];
-    squared_differences(rows, i0, i1, rows, j0, j1, squared, kTile);
+    if (!squared_there) squared_differences(rows, i0, i1, rows, j0, j1, squared, kTile);
     for (std::size_t i = i0; i < i1; ++i) {
       for (std::size_t j = j0; j < std::min(j1, i); ++j) {
-        const double value = measure(squared[(i - i0) * kTile + (j - j0)], rows.row(i), rows.row(j),
-                                     rows.stride, rows.exponent);
+        const double apart = squared_there ? out[i * n + j] : squared[(i - i0) * kTile + (j - j0)];
+        const double value = measure(apart, rows.row(i), rows.row(j), rows.stride, rows.exponent);
         out[i * n + j] = value;
         out[j * n + i] = value;
         tile_maxima[tj * n + i] = std::max(tile_maxima[tj * n + i], value);

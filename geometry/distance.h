@@ -35,6 +35,8 @@
 
 namespace tailor::geometry {
 
+class Accelerator;
+
 enum class Geometry { kRaw, kSpherical, kHyperbolic };
 
 /// In the order in which profiles list them.
@@ -53,6 +55,8 @@ struct DistanceOptions {
   Geometry geometry = Geometry::kRaw;
   double rho = kDefaultRho;  ///< radius of the ball's sphere, in (0, 1); used by kHyperbolic only
   int threads = 1;           ///< at least 1
+  /// A device for the squared differences, or null; the bits are the same. The caller owns it.
+  const Accelerator* accelerator = nullptr;
 
   Status validate() const;
 };

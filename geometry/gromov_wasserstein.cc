@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "geometry/accelerator.h"
 #include "geometry/assignment.h"
 #include "geometry/kernels.h"
 #include "geometry/parallel.h"
@@ -85,6 +86,7 @@ struct Problem {
   // (B_j,p(k))_k, and |Q_j| = |B_j| whatever p: with these duals the assignment is one of nearest
   // profiles.
   std::vector<double> dual;
+  const Accelerator* accelerator = nullptr;
 };
 
 // The entries below the diagonal in ascending order, and every row in ascending order (the
@@ -251,7 +253,10 @@ class Descent {
         const double* row = problem_.b.row(p_[k]);
         std::copy(row, row + problem_.b.stride, gathered.row(k));
       }
-      multiply(problem_.a, gathered, product_);
+      const Accelerator* device = problem_.accelerator;
+      if (device == nullptr || !device->multiply(problem_.a, gathered, product_)) {
+        multiply(problem_.a, gathered, product_);
+      }
     } else if (!moved.empty()) {
       PaddedRows columns(n_, moved.size()), change(moved.size(), n_);
       for (std::size_t m = 0; m < moved.size(); ++m) {
@@ -449,6 +454,7 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
   }
   const int exponent = std::ilogb(largest) + 1;
   Problem problem;
+  problem.accelerator = options.accelerator;
   problem.a = padded(a, exponent);
   problem.b = padded(b, exponent);
   const double square_a = mean_square(problem.a), square_b = mean_square(problem.b);

@@ -66,6 +66,8 @@ struct GromovOptions {
   /// the profile start; 0 keeps every rank. By Jensen's inequality the bound stays a bound, a
   /// weaker one, and its cost falls from n^3 to n^2 times the blocks.
   std::size_t profile_blocks = 0;
+  /// A device for the products, or null; the result is the same. The caller owns it.
+  const Accelerator* accelerator = nullptr;
 };
 
 /// The edges of both sides in ascending order (sorted_edges up to the diameter), where they are at

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "geometry/accelerator.h"
 #include "geometry/sorted_edges.h"
 
 namespace tailor::geometry {
@@ -194,10 +195,12 @@ class Annotations {
 
 class LuneReduction {
  public:
-  explicit LuneReduction(const DistanceMatrix& distances)
+  /// `lunes` of the edges to come, or null to find them here.
+  LuneReduction(const DistanceMatrix& distances, const EdgeLunes* lunes)
       : distances_(distances),
+        lunes_(lunes),
         words_((distances.count() + 63) / 64),
-        adjacency_(distances.count() * words_, 0),
+        adjacency_(lunes == nullptr ? distances.count() * words_ : 0, 0),
         lune_(words_, 0),
         frontier_(words_, 0),
         components_(distances.count()),
@@ -206,6 +209,10 @@ class LuneReduction {
   RipsSummary run(std::span<const Edge> edges, double threshold, bool whole,
                   double persistence_floor) {
     summary_.edges = edges.size();
+    if (lunes_ != nullptr) {
+      take_known(edges);
+      return finish(threshold, whole, persistence_floor);
+    }
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
         __builtin_cpu_supports("bmi")) {
@@ -216,6 +223,11 @@ class LuneReduction {
 #else
     take_all(edges);
 #endif
+    return finish(threshold, whole, persistence_floor);
+  }
+
+ private:
+  RipsSummary finish(double threshold, bool whole, double persistence_floor) {
     for (const double birth : births_) {
       if (birth >= 0) {
         TAILOR_CHECK(!whole, "a class of the full complex lived beyond the enclosing radius");
@@ -230,7 +242,17 @@ class LuneReduction {
     return std::move(summary_);
   }
 
- private:
+  void take_known(std::span<const Edge> edges) {
+    for (std::size_t e = 0; e < edges.size(); ++e) {
+      const auto representatives = lunes_->of(e);
+      if (representatives.empty()) {
+        take_without_lune(edges[e]);
+      } else if (annotations_.living() > 0) {
+        representatives_.assign(representatives.begin(), representatives.end());
+        relate(edges[e]);
+      }
+    }
+  }
   void take_all(std::span<const Edge> edges) {
     for (const Edge& edge : edges) take(edge);
   }
@@ -298,6 +320,11 @@ class LuneReduction {
 
   void take_with_lune(const Edge& edge, std::size_t size) {
     find_representatives(size);
+    relate(edge);
+  }
+
+  // Rules 2 and 3 for an edge whose lune has the points representatives_, one a component.
+  void relate(const Edge& edge) {
     const std::size_t i = edge.i, j = edge.j, k = representatives_[0];
     annotations_.set_sum(edge_index(i, j), edge_index(i, k), edge_index(j, k));
     for (std::size_t c = 1; c < representatives_.size() && annotations_.living() > 0; ++c) {
@@ -349,6 +376,7 @@ class LuneReduction {
   }
 
   const DistanceMatrix& distances_;
+  const EdgeLunes* lunes_;
   std::size_t words_;
   std::vector<Word> adjacency_;            // n rows of words_: the graph so far
   std::vector<Word> lune_;                 // of the edge in hand; used up by find_representatives
@@ -410,7 +438,14 @@ Result<RipsSummary> rips_persistence(const DistanceMatrix& distances, const Rips
         });
     order = order.first(static_cast<std::size_t>(end - order.begin()));
   }
-  return LuneReduction(distances).run(order, threshold, whole, options.persistence_floor);
+  EdgeLunes lunes;
+  // The list of lunes is the price of a device: some 8 bytes an edge.
+  const bool known =
+      options.accelerator != nullptr &&
+      rips_memory_bytes(n) + 8 * static_cast<double>(order.size()) <= options.memory_bytes_max &&
+      options.accelerator->lunes(order, n, lunes);
+  return LuneReduction(distances, known ? &lunes : nullptr)
+      .run(order, threshold, whole, options.persistence_floor);
 }
 
 Diagram hyperbolic_diagram(const Diagram& spherical, double rho) {

@@ -68,6 +68,8 @@ struct RipsOptions {
   double persistence_floor = 0;
   /// Refuse instead of needing more memory than this (see rips_memory_bytes).
   double memory_bytes_max = 16.0 * 1024 * 1024 * 1024;
+  /// A device for the lunes, or null; the diagram is the same. The caller owns it.
+  const Accelerator* accelerator = nullptr;
 };
 
 struct RipsSummary {

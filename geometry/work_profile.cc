@@ -253,7 +253,8 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
     const StatisticOptions statistic_options{
         .rho = options.rho,
         .seed = Rng::split(options.seed, fmt::format("statistic {}", run)).next_u64(),
-        .threads = 1};
+        .threads = 1,
+        .accelerator = options.accelerator};
     values[item] = evaluate_all(layers[item / runs], profile.positions[run], profile.tokens,
                                 run == 0 || !one_linear, chosen, statistic_options);
   });

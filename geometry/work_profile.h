@@ -53,6 +53,9 @@ struct WorkOptions {
   int threads = 1;
   /// Names of the statistics to evaluate, in table order; empty: all of the table.
   std::vector<std::string> statistics = {};
+  /// A device for the dense loops, or null (accelerator.h); the profile is the same. The caller
+  /// owns it.
+  const Accelerator* accelerator = nullptr;
 
   Status validate() const;
 };

@@ -75,6 +75,8 @@ struct PersistenceOptions {
 void run_persistence(const Context& context, const PersistenceOptions& options) {
   const Printer out = context.printer();
   geometry::DistanceOptions distance = options.metric.checked();
+  const Device device(options.metric.device, out);
+  distance.accelerator = device.get();
   // The hyperbolic diagram is the spherical one with its values mapped. A threshold is meant in
   // hyperbolic units, so then the mapped matrix itself is reduced.
   const bool mapped = !options.metric.distances && std::isinf(options.threshold) &&
@@ -91,7 +93,8 @@ void run_persistence(const Context& context, const PersistenceOptions& options) 
     summary = require_input(
         geometry::rips_persistence(x.matrix, {.threshold = options.threshold,
                                               .persistence_floor = mapped ? 0 : options.floor,
-                                              .memory_bytes_max = options.memory_gib * (1 << 30)}),
+                                              .memory_bytes_max = options.memory_gib * (1 << 30),
+                                              .accelerator = device.get()}),
         options.file);
   }
   double radius = x.matrix.enclosing_radius();
@@ -222,7 +225,9 @@ struct GwOptions {
 
 void run_gw(const Context& context, const GwOptions& options) {
   const Printer out = context.printer();
-  const geometry::DistanceOptions distance = options.metric.checked();
+  geometry::DistanceOptions distance = options.metric.checked();
+  const Device device(options.metric.device, out);
+  distance.accelerator = device.get();
   note_geometry_unused(out, options.metric);
   geometry::DistanceMatrix a, b;
   std::size_t dropped = 0;
@@ -259,6 +264,7 @@ void run_gw(const Context& context, const GwOptions& options) {
   const int starts = options.gromov.random_starts + 3;
   geometry::GromovOptions gromov = options.gromov;
   gromov.threads = options.metric.threads;
+  gromov.accelerator = device.get();
   geometry::GromovResult result;
   {
     const Progress progress(
@@ -354,7 +360,9 @@ Json dimension_json(const geometry::DimensionEstimate& estimate) {
 
 void run_dimension(const Context& context, const DimensionFlags& options) {
   const Printer out = context.printer();
-  const geometry::DistanceOptions distance = options.metric.checked();
+  geometry::DistanceOptions distance = options.metric.checked();
+  const Device device(options.metric.device, out);
+  distance.accelerator = device.get();
   const Measured x = measure_one(out, options.file, options.metric, distance);
   std::vector<geometry::DimensionEstimate> scales;
   {
@@ -417,6 +425,7 @@ void add_dimension(CLI::App& group, Context& context) {
 struct WorkFlags {
   std::string before, after;
   geometry::WorkOptions work;
+  std::string device = "cpu";
 };
 
 // One cloud a layer: [points, coordinates], or [layers, points, coordinates].
@@ -460,6 +469,9 @@ Stack read_stack(const std::string& path) {
 void run_work(const Context& context, const WorkFlags& options) {
   const Printer out = context.printer();
   require_input(options.work.validate());
+  const Device device(options.device, out);
+  geometry::WorkOptions work = options.work;
+  work.accelerator = device.get();
   const Stack before = read_stack(options.before);
   const Stack after = read_stack(options.after);
   if (before.layers != after.layers || before.points != after.points ||
@@ -488,7 +500,7 @@ void run_work(const Context& context, const WorkFlags& options) {
         fmt::format("work of {} layers", layers.size()),
         geometry::work_cost(layers.size(), before.points, before.dimension, options.work) /
             kWorkRate / options.work.threads);
-    profile = require_input(geometry::measure_work(layers, options.work),
+    profile = require_input(geometry::measure_work(layers, work),
                             fmt::format("{}, {}", options.before, options.after));
   }
   // With one subsample there is no error to speak of; 0 would claim too much.
@@ -583,6 +595,7 @@ void add_work(CLI::App& group, Context& context) {
   add_rho_option(command, options->work.rho);
   command->add_option("--seed", options->work.seed, "of the token positions (default 0; ours)");
   add_threads_option(command, options->work.threads);
+  add_device_option(command, options->device);
   command->callback([&context, options] {
     // A smaller --tokens needs no second flag, and neither does a larger one.
     options->work.linear_tokens = std::max(options->work.linear_tokens, options->work.tokens);

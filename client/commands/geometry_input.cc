@@ -60,6 +60,20 @@ void add_threads_option(CLI::App* command, int& threads) {
       ->check(CLI::Range(1, 1024));
 }
 
+void add_device_option(CLI::App* command, std::string& device) {
+  command->add_option("--device", device,
+                      "cpu, or cuda:N for a GPU (default cpu; the result does not depend on it)");
+}
+
+Device::Device(const std::string& name, const Printer& out)
+    : out_(out), accelerator_(require_input(geometry::open_accelerator(name))) {}
+
+Device::~Device() {
+  if (accelerator_ != nullptr && !accelerator_->status().is_ok()) {
+    out_.note("tailor: " + accelerator_->status().message());
+  }
+}
+
 void add_metric_options(CLI::App* command, MetricOptions& options) {
   command->add_option("--geometry", options.geometry,
                       "raw (Euclidean), spherical (angles) or hyperbolic (default raw; ours)");
@@ -67,6 +81,7 @@ void add_metric_options(CLI::App* command, MetricOptions& options) {
   command->add_flag("--distances", options.distances,
                     "the files hold square distance matrices, used as they are");
   add_threads_option(command, options.threads);
+  add_device_option(command, options.device);
 }
 
 geometry::Cloud read_cloud(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "client/context.h"
+#include "geometry/accelerator.h"
 #include "geometry/cloud.h"
 #include "geometry/distance.h"
 #include "geometry/rips.h"
@@ -37,15 +39,35 @@ struct MetricOptions {
   double rho = geometry::kDefaultRho;
   bool distances = false;  ///< files hold square distance matrices
   int threads = 1;
+  std::string device = "cpu";
 
   /// Throws Failure(kUsage) on an unknown geometry or a rho outside (0, 1).
   geometry::DistanceOptions checked() const;
 };
-/// Adds --geometry, --rho, --distances and --threads.
+/// Adds --geometry, --rho, --distances, --threads and --device.
 void add_metric_options(CLI::App* command, MetricOptions& options);
 void add_rho_option(CLI::App* command, double& rho);
 /// Adds --threads; the default is every processor of the machine.
 void add_threads_option(CLI::App* command, int& threads);
+
+/// Adds --device.
+void add_device_option(CLI::App* command, std::string& device);
+
+/// The device of a command, opened; says on stderr when it left work to the CPU.
+class Device {
+ public:
+  /// Throws the Failure for an unknown or unusable device.
+  Device(const std::string& name, const Printer& out);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  /// Null for the CPU.
+  const geometry::Accelerator* get() const { return accelerator_.get(); }
+
+ private:
+  const Printer& out_;
+  std::unique_ptr<geometry::Accelerator> accelerator_;
+};
 
 /// A cloud: rank 2, every number finite.
 geometry::Cloud read_cloud(const std::string& path);

@@ -31,7 +31,8 @@ Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
                               .seed = pair.options().seed,
                               .threads = pair.options().threads,
                               .until_agreed = true,
-                              .profile_blocks = 32};
+                              .profile_blocks = 32,
+                              .accelerator = pair.options().accelerator};
   TAILOR_ASSIGN_OR_RETURN(const GromovResult result,
                           gromov_wasserstein(*before, *after, options, orders));
   return result.value;

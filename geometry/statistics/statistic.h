@@ -30,6 +30,8 @@ struct StatisticOptions {
   double rho = kDefaultRho;  ///< radius of the hyperbolic geometry, in (0, 1)
   std::uint64_t seed = 0;    ///< for statistics that draw (random starts)
   int threads = 1;           ///< threads within one evaluation
+  /// A device for the dense loops, or null (accelerator.h). The caller owns it.
+  const Accelerator* accelerator = nullptr;
 
   Status validate() const;
 };
@@ -48,7 +50,10 @@ class PairWorkspace {
   std::size_t dropped() const { return pair_.dropped; }
   const StatisticOptions& options() const { return options_; }
   DistanceOptions distance_options(Geometry geometry) const {
-    return {.geometry = geometry, .rho = options_.rho, .threads = options_.threads};
+    return {.geometry = geometry,
+            .rho = options_.rho,
+            .threads = options_.threads,
+            .accelerator = options_.accelerator};
   }
 
   /// Distances within the cloud before / after the layer. The reference lives as long as the

@@ -387,5 +387,24 @@ TEST(Allocation, ATinyExponentCountsAsTheLeastOne) {
   EXPECT_EQ(allocate(problem)->widths, allocate(least)->widths);
 }
 
+// Given out one by one, these would take years.
+TEST(Allocation, HugeNumbersOfQuantaAreGivenOutAtOnce) {
+  AllocationProblem problem;
+  problem.work = {3, 2, 1, 0.5};
+  problem.exponent = {0.4};
+  problem.budget = 4e12;
+  const auto real = allocate(problem);
+  const auto whole = allocate_integer(problem, 1);
+  ASSERT_TRUE(real.has_value() && whole.has_value());
+  EXPECT_TRUE(whole->exact);
+  for (std::size_t l = 0; l < 4; ++l) {
+    EXPECT_NEAR(static_cast<double>(whole->widths[l]), real->widths[l], 4) << l;
+  }
+  problem.cost = {1, 2, 3, 4};
+  const auto unequal = allocate_integer(problem, 1);
+  ASSERT_TRUE(unequal.has_value());
+  EXPECT_LT(std::abs(unequal->error), 1e-11);
+}
+
 }  // namespace
 }  // namespace tailor::geometry

@@ -191,5 +191,27 @@ TEST(DiagramDistance, BadInputIsRefusedByName) {
   EXPECT_FALSE(parse_ground_norm("3").has_value());
 }
 
+// Rounding can make the diagonal look cheaper than an equal bar; equal diagrams are still at 0.
+TEST(DiagramDistance, EqualDiagramsOfNearlyEqualBarsAreAtDistanceZero) {
+  Rng rng(12);
+  for (const double spread : {1e-12, 1e-9, 1e-3}) {
+    Diagram a;
+    for (int i = 0; i < 60; ++i) {
+      const double birth = 1 + spread * rng.uniform();
+      a.push_back({birth, birth + 1e-6 + spread * rng.uniform()});
+    }
+    a.push_back({0.5, std::numeric_limits<double>::infinity()});
+    a.push_back({2, 2});
+    Diagram b(a.rbegin(), a.rend());
+    b.push_back({3, 3});
+    for (const double order : {1.0, 2.0, 3.0}) {
+      const auto result = diagram_distance(a, b, {.order = order});
+      ASSERT_TRUE(result.has_value());
+      EXPECT_EQ(result->distance, 0) << spread << " " << order;
+      EXPECT_EQ(result->matched, 60u);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tailor::geometry

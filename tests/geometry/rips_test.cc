@@ -308,5 +308,19 @@ TEST(SortedEdges, AreInTheOrderOfLengthThenPointsAtAnyScaleAndWithTies) {
   }
 }
 
+// Points of a line have no loops, however many of their distances are equal.
+TEST(Rips, CollinearPointsHaveNoBars) {
+  for (const double step : {1.0, 1e-300, 1e300}) {
+    Cloud line;
+    line.dimension = 3;
+    for (int i = 0; i < 40; ++i) {
+      const double x = step * ((i * 7) % 40) / 64;  // whole 64ths: distances are exact
+      line.values.insert(line.values.end(), {x, 0, 0});
+      ++line.count;
+    }
+    EXPECT_TRUE(bars_of(distances_of(line)).empty()) << step;
+  }
+}
+
 }  // namespace
 }  // namespace tailor::geometry
