@@ -1,7 +1,6 @@
 #include "model/ffn/sub_mlp.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/mm.h>
 
 #include "model/kernels/ops.h"
 #include "model/net/linear.h"
@@ -26,12 +25,10 @@ SubMlp::SubMlp(std::int64_t d_model, std::int64_t d_h, SubNorm norm, double eps,
 }
 
 at::Tensor SubMlp::gated(const at::Tensor& z_nd) const {
-  return kernels::swiglu(at::mm(z_nd, gate_up_->compute.t()));
+  return kernels::swiglu(net::linear(z_nd, *gate_up_));
 }
 
-at::Tensor SubMlp::update(const at::Tensor& z_nd) const {
-  return at::mm(gated(net::to_compute(z_nd, *gate_up_)), down_->compute.t());
-}
+at::Tensor SubMlp::update(const at::Tensor& z_nd) const { return net::linear(gated(z_nd), *down_); }
 
 at::Tensor SubMlp::add_to(const at::Tensor& h_nd) const {
   switch (norm_) {
@@ -47,7 +44,7 @@ at::Tensor SubMlp::add_to(const at::Tensor& h_nd) const {
     case SubNorm::kNone:
       break;
   }
-  return net::residual_linear(h_nd, gated(net::to_compute(h_nd, *gate_up_)), *down_);
+  return net::residual_linear(h_nd, gated(h_nd), *down_);
 }
 
 }  // namespace tailor::ffn

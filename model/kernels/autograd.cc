@@ -1,8 +1,9 @@
-// Derivatives of the operators of ops.h. The only file that includes the autograd machinery, which
-// takes ten seconds to compile.
+// Derivatives of the operators of ops.h. Only this file and linear.cc include the autograd
+// machinery, which takes ten seconds to compile.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 
 #include "model/kernels/ops.h"
+#include "model/kernels/products.h"
 
 namespace tailor::kernels {
 namespace {
@@ -72,12 +74,16 @@ std::int64_t rows_of_chunk(std::int64_t wanted, const at::Tensor& weight_vd) {
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
+                            const at::Tensor& weight_in, const std::optional<at::Tensor>& leaf,
                             const at::Tensor& targets, double scale, std::int64_t chunk_rows,
                             double z_loss, bool with_grad) {
+    // Widened once here, not chunk by chunk.
+    const bool wide = widened(x_in);
+    const at::Tensor x = wide ? x_in.to(at::kFloat) : x_in;
+    const at::Tensor weight = wide ? weight_in.to(at::kFloat) : weight_in;
     const std::int64_t rows = x.size(0);
     const std::int64_t chunk = rows_of_chunk(chunk_rows, weight);
-    const at::Tensor weight_dv = weight.t();
     const bool low = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
     at::Tensor gx;
     at::Tensor gw;
@@ -88,30 +94,30 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                      weight.options().dtype(low ? at::kFloat : weight.scalar_type()));
     }
     at::Tensor total = at::zeros({}, x.options().dtype(at::kDouble));
+    at::Tensor all_scores = at::empty({std::min(chunk, rows), v}, x.options());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const std::int64_t count = std::min(chunk, rows - begin);
       const at::Tensor x_c = x.narrow(0, begin, count);
-      at::Tensor scores = at::mm(x_c, weight_dv);
-      if (low) scores = scores.to(at::kFloat);
+      at::Tensor product = all_scores.narrow(0, 0, count);
+      multiply_into(product, x_c, weight.t(), /*add=*/false);
+      at::Tensor scores = low ? product.to(at::kFloat) : product;
       const at::Tensor losses =
           op::cross_entropy_(scores, targets.narrow(0, begin, count), scale, with_grad, z_loss);
       total.add_(losses.sum());
       if (!with_grad) continue;
-      if (low) {
-        const at::Tensor grad = scores.to(x.scalar_type());
-        gx.narrow(0, begin, count).copy_(at::mm(grad, weight));
-        gw.add_(at::mm(grad.t(), x_c));
-      } else {
-        at::Tensor gx_c = gx.narrow(0, begin, count);
-        at::mm_out(gx_c, scores, weight);
-        gw.addmm_(scores.t(), x_c);
-      }
+      at::Tensor gx_c = gx.narrow(0, begin, count);
+      multiply_backward(gx_c, gw, low ? product.copy_(scores) : scores, x_c, weight);
     }
-    if (with_grad) context->save_for_backward({gx, low ? gw.to(weight.scalar_type()) : gw});
+    if (with_grad) {
+      context->save_for_backward(
+          {gx.to(x_in.scalar_type()), leaf ? gw : gw.to(weight_in.scalar_type())});
+      context->saved_data["leaf"] = leaf.has_value();
+    }
     return total * scale;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const variable_list saved = context->get_saved_variables();
+    const bool leaf = context->saved_data["leaf"].toBool();
     at::Tensor gx = saved[0];
     at::Tensor gw = saved[1];
     // As the root of a backward pass the factor is one: no pass over the gradients then.
@@ -120,7 +126,14 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       gx = gx * grads[0].to(gx.scalar_type());
       gw = gw * grads[0].to(gw.scalar_type());
     }
-    return {gx, gw, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {gx,
+            leaf ? at::Tensor() : gw,
+            leaf ? gw : at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor()};
   }
 };
 
@@ -144,22 +157,26 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_
 
 at::Tensor linear_cross_entropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                                 const at::Tensor& targets_n, double scale, std::int64_t chunk_rows,
-                                double z_loss) {
+                                double z_loss, const at::Tensor& leaf_vd) {
   const bool with_grad =
-      c10::GradMode::is_enabled() && (x_nd.requires_grad() || weight_vd.requires_grad());
-  return LinearCrossEntropy::apply(x_nd, weight_vd, targets_n, scale, chunk_rows, z_loss,
-                                   with_grad);
+      c10::GradMode::is_enabled() && (x_nd.requires_grad() || weight_vd.requires_grad() ||
+                                      (leaf_vd.defined() && leaf_vd.requires_grad()));
+  return LinearCrossEntropy::apply(x_nd, weight_vd, optional_of(leaf_vd), targets_n, scale,
+                                   chunk_rows, z_loss, with_grad);
 }
 
 at::Tensor linear_row_losses(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                              const at::Tensor& targets_n, std::int64_t chunk_rows) {
   const c10::NoGradGuard no_grad;
-  const std::int64_t rows = x_nd.size(0);
-  const std::int64_t chunk = rows_of_chunk(chunk_rows, weight_vd);
+  const bool wide = widened(x_nd);
+  const at::Tensor x = wide ? x_nd.to(at::kFloat) : x_nd;
+  const at::Tensor weight = wide ? weight_vd.to(at::kFloat) : weight_vd;
+  const std::int64_t rows = x.size(0);
+  const std::int64_t chunk = rows_of_chunk(chunk_rows, weight);
   at::Tensor losses = at::empty({rows}, x_nd.options().dtype(at::kDouble));
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
-    at::Tensor scores = at::mm(x_nd.narrow(0, begin, count), weight_vd.t());
+    at::Tensor scores = at::mm(x.narrow(0, begin, count), weight.t());
     if (scores.scalar_type() != at::kDouble) scores = scores.to(at::kFloat);
     losses.narrow(0, begin, count)
         .copy_(op::cross_entropy_(scores, targets_n.narrow(0, begin, count), 1.0, false));

@@ -76,6 +76,10 @@ struct CpuLoops {
 
   // Sum of squares of n values, accumulated in double.
   double (*sum_squares_f)(const float* x, std::int64_t n);
+
+  // n bf16 values to fp32, exactly, and back, to nearest even.
+  void (*widen)(const std::uint16_t* x, std::int64_t n, float* y);
+  void (*narrow)(const float* x, std::int64_t n, std::uint16_t* y);
 };
 
 /// The loops for this machine. Threads: any.

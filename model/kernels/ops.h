@@ -42,9 +42,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_
 /// skipped: no loss, no gradient. REQUIRES: targets < v.
 /// With `z_loss` z > 0 each row also costs z log^2 Z, Z = sum of exp(scores): it keeps the scores
 /// from drifting (arXiv 2204.02311, section 5; OLMo 2 uses 1e-5).
+/// `leaf_vd`, where given, is the fp32 leaf that `weight_vd` is a copy of: it gets the gradient.
 at::Tensor linear_cross_entropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                                 const at::Tensor& targets_n, double scale,
-                                std::int64_t chunk_rows = 0, double z_loss = 0);
+                                std::int64_t chunk_rows = 0, double z_loss = 0,
+                                const at::Tensor& leaf_vd = {});
 
 /// -log softmax(x_nd W_vd^T)[target] of each row, (n) of type double, 0 where the target is
 /// negative. No gradient. Scores are held `chunk_rows` rows at a time, as above.

@@ -4,7 +4,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -53,9 +52,8 @@ Attention::Attention(const shape::Architecture& architecture, const std::string&
 at::Tensor Attention::forward(const at::Tensor& x_nd, std::int64_t batch,
                               const RopeTable& rope) const {
   const at::ScalarType type = qkv_->compute.scalar_type();
-  const at::Tensor z_nd =
-      post_norm_ ? to_compute(x_nd, *qkv_) : kernels::rms_norm(x_nd, norm_->compute, eps_, type);
-  at::Tensor qkv_n = at::mm(z_nd, qkv_->compute.t());
+  const at::Tensor z_nd = post_norm_ ? x_nd : kernels::rms_norm(x_nd, norm_->compute, eps_, type);
+  at::Tensor qkv_n = linear(z_nd, *qkv_);
   const std::int64_t q_width = heads_ * head_dim_;
   const std::int64_t k_width = kv_heads_ * head_dim_;
   if (post_norm_) {
@@ -72,7 +70,7 @@ at::Tensor Attention::forward(const at::Tensor& x_nd, std::int64_t batch,
       /*enable_gqa=*/heads_ != kv_heads_);
   const at::Tensor mixed_n = mixed_bhte.transpose(1, 2).reshape({x_nd.size(0), q_width});
   if (post_norm_) {
-    const at::Tensor u_nd = at::mm(mixed_n, out_->compute.t());
+    const at::Tensor u_nd = linear(mixed_n, *out_);
     return x_nd + kernels::rms_norm(u_nd, norm_->compute, eps_, x_nd.scalar_type());
   }
   return residual_linear(x_nd, mixed_n, *out_);

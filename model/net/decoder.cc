@@ -1,6 +1,5 @@
 #include "model/net/decoder.h"
 
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -60,7 +59,7 @@ at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
   const auto show = [&](Place place, std::int64_t layer, const at::Tensor& x) {
     if (tap != nullptr) (*tap)(place, layer, x);
   };
-  at::Tensor x_nd = at::embedding(embedding_->master, tokens_bt.reshape({-1}));
+  at::Tensor x_nd = kernels::embed(tokens_bt.reshape({-1}), embedding_->master);
   show(Place::kEmbedding, -1, x_nd);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     x_nd = layers_[l].attention->forward(x_nd, batch, rope);
@@ -77,7 +76,7 @@ at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
 at::Tensor Decoder::loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale,
                          double z_loss) {
   return kernels::linear_cross_entropy(hidden(tokens_bt), head_->compute, targets_bt.reshape({-1}),
-                                       scale, /*chunk_rows=*/0, z_loss);
+                                       scale, /*chunk_rows=*/0, z_loss, head_->master);
 }
 
 at::Tensor Decoder::sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt) {
@@ -92,7 +91,7 @@ at::Tensor Decoder::scores(const at::Tensor& h_nd) {
 }
 
 at::Tensor Decoder::logits(const at::Tensor& tokens_bt) {
-  return at::mm(hidden(tokens_bt), head_->compute.t())
+  return linear(hidden(tokens_bt), *head_)
       .view({tokens_bt.size(0), tokens_bt.size(1), architecture_.vocab_size});
 }
 

@@ -51,26 +51,21 @@ void ParameterSet::allocate(at::Device device, bool bf16) {
   gradient_ = at::zeros({size()}, options);
   if (bf16) {
     low_ = at::zeros({matrix_size_}, options.dtype(at::kBFloat16));
-    low_gradient_ = at::zeros({matrix_size_}, options.dtype(at::kBFloat16));
   }
-  const auto leaf = [](const at::Tensor& buffer, const at::Tensor& gradient,
-                       const Parameter& parameter) {
+  const auto view_of = [](const at::Tensor& buffer, const Parameter& parameter) {
     const Part& first = parameter.parts.front();
     const std::int64_t count = parameter.rows * std::max<std::int64_t>(1, parameter.cols);
     std::vector<std::int64_t> shape{parameter.rows};
     if (parameter.cols > 0) shape.push_back(parameter.cols);
-    at::Tensor view = buffer.narrow(0, first.offset, count).view(shape);
-    view.set_requires_grad(true);
-    view.mutable_grad() = gradient.narrow(0, first.offset, count).view(shape);
-    return view;
+    return buffer.narrow(0, first.offset, count).view(shape);
   };
   for (Parameter& parameter : vectors_) {
     for (Part& part : parameter.parts) part.offset += matrix_size_;
   }
   for_each([&](Parameter& parameter) {
-    parameter.master = leaf(flat_, gradient_, parameter);
-    parameter.compute =
-        bf16 && parameter.cols > 0 ? leaf(low_, low_gradient_, parameter) : parameter.master;
+    parameter.master = view_of(flat_, parameter).set_requires_grad(true);
+    parameter.master.mutable_grad() = view_of(gradient_, parameter);
+    parameter.compute = bf16 && parameter.cols > 0 ? view_of(low_, parameter) : parameter.master;
   });
 }
 
@@ -116,16 +111,7 @@ void ParameterSet::initialise(std::uint64_t seed, double std, double residual_sc
   refresh();
 }
 
-void ParameterSet::zero_gradient() {
-  gradient_.zero_();
-  if (low_gradient_.defined()) low_gradient_.zero_();
-}
-
-void ParameterSet::collect_gradient() {
-  if (!low_gradient_.defined()) return;
-  gradient_.narrow(0, 0, matrix_size_).add_(low_gradient_);
-  low_gradient_.zero_();
-}
+void ParameterSet::zero_gradient() { gradient_.zero_(); }
 
 void ParameterSet::refresh() {
   if (low_.defined()) low_.copy_(flat_.narrow(0, 0, matrix_size_));

@@ -7,8 +7,9 @@
 // Matrices that are multiplied with the same input are packed by rows (q,k,v; gate,up): one larger
 // product. The parts keep the names that checkpoints use, and are contiguous slices of the buffer.
 //
-// With bf16 precision each matrix has a bf16 copy, cast once a step from the fp32 master; products
-// use the copy, and its gradient is added into the fp32 gradient. Norm gains stay fp32.
+// With bf16 precision each matrix has a bf16 copy, cast once a step from the fp32 master. Products
+// use the copy and add the master's fp32 gradient where it is kept: see net/linear.h. Norm gains
+// stay fp32.
 //
 // Threads: one.
 #pragma once
@@ -54,7 +55,7 @@ struct Parameter {
   std::int64_t rows = 0;
   std::int64_t cols = 0;  ///< 0 for a vector
   at::Tensor master;      ///< fp32 leaf with a gradient
-  at::Tensor compute;     ///< what products use: `master`, or a bf16 leaf with its own gradient
+  at::Tensor compute;     ///< what products use: `master`, or its bf16 copy, which has no gradient
 };
 
 /// See the top of this file. Use: add_*, allocate once, then initialise or load.
@@ -84,8 +85,6 @@ class ParameterSet {
   std::int64_t size() const { return matrix_size_ + vector_size_; }
 
   void zero_gradient();
-  /// After a backward pass: adds bf16 gradients into the fp32 ones (nothing in fp32).
-  void collect_gradient();
   /// After the weights changed: casts the bf16 copies anew (nothing in fp32).
   void refresh();
 
@@ -114,7 +113,6 @@ class ParameterSet {
   at::Tensor flat_;
   at::Tensor gradient_;
   at::Tensor low_;  // bf16 copies of the matrices, or undefined
-  at::Tensor low_gradient_;
 };
 
 }  // namespace tailor::net

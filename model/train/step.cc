@@ -26,7 +26,6 @@ at::Tensor TrainStep::run(const at::Tensor& tokens_bt, const at::Tensor& targets
         decoder_.loss(tokens_bt.narrow(0, begin, count).to(decoder_.device()),
                       targets_bt.narrow(0, begin, count).to(decoder_.device()), scale);
     part.backward();
-    parameters.collect_gradient();
     loss = loss.defined() ? loss + part.detach() : part.detach();
   }
   return optimizer_.step(lr, loss);
@@ -62,7 +61,6 @@ std::string find_nonfinite(net::Decoder& decoder, const at::Tensor& tokens_bt,
                    1.0 / static_cast<double>(tokens_bt.numel()));
   if (!all_finite(loss)) return "the scores";
   loss.backward();
-  parameters.collect_gradient();
   if (const auto name = parameters.first_nonfinite(parameters.gradient())) {
     return "the gradient of " + *name;
   }

@@ -15,6 +15,7 @@
 #include "base/logging.h"
 #include "model/data/dataset.h"
 #include "model/data/loader.h"
+#include "model/kernels/linear.h"
 #include "model/net/decoder.h"
 #include "model/pretrained/safetensors.h"
 #include "model/shape/count.h"
@@ -52,14 +53,6 @@ EndClass data_class(const Status& status) {
     default:
       return EndClass::kData;
   }
-}
-
-bool cpu_multiplies_bf16() {
-#ifdef __x86_64__
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return true;  // not known: say nothing
-#endif
 }
 
 // Numbers of a run that follow from its spec.
@@ -246,8 +239,8 @@ std::optional<EndReport> Trial::start() {
   }
   saved_ms_ = clock_.now_ms();
   if (spec_.train.precision == protocol::Precision::kBf16 && decoder_.device().is_cpu() &&
-      !cpu_multiplies_bf16()) {
-    log_warn("trainer", "this CPU has no bf16 products: they are emulated; f32 is faster");
+      !kernels::cpu_multiplies_bf16()) {
+    log_info("trainer", "bf16 values are multiplied in fp32: this CPU is faster so");
   }
 
   const shape::Counts counts = shape::count_parameters(spec_.architecture);
