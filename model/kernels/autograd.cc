@@ -94,7 +94,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                      weight.options().dtype(low ? at::kFloat : weight.scalar_type()));
     }
     at::Tensor total = at::zeros({}, x.options().dtype(at::kDouble));
-    at::Tensor all_scores = at::empty({std::min(chunk, rows), v}, x.options());
+    at::Tensor all_scores = at::empty({std::min(chunk, rows), weight.size(0)}, x.options());
     for (std::int64_t begin = 0; begin < rows; begin += chunk) {
       const std::int64_t count = std::min(chunk, rows - begin);
       const at::Tensor x_c = x.narrow(0, begin, count);
