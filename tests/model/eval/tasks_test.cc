@@ -72,7 +72,7 @@ TEST(EvalTasksTest, DeletesTheShortestBracketsOfALine) {
   EXPECT_EQ(cleaned("a[b\nc]d[]"), "a[b\nc]d");
   EXPECT_EQ(cleaned("[a[\n[b]"), "[a[\n");
   EXPECT_EQ(cleaned("open [end"), "open [end");
-  EXPECT_EQ(cleaned("a [title]b [title] c"), "a. b.  c");
+  EXPECT_EQ(cleaned("a [title]b [title] c"), "a. b. c");
   EXPECT_EQ(cleaned("  \u00a0a    b "), "a  b");
   EXPECT_EQ(cleaned("[title] [title]"), ". ");
 }
