@@ -1,10 +1,11 @@
-// Tokenizer: text to ids and back. The library holds plain bytes; SentencePiece lives in the
-// program tailor-tokenize alone (sentencepiece_tokenizer.h), since its library carries a protobuf
-// of its own.
+// Tokenizer: text to ids and back. The library holds plain bytes and the tokenizers of published
+// models (open_tokenizer.h); Google's SentencePiece library lives in the program tailor-tokenize
+// alone (sentencepiece_tokenizer.h), since it carries a protobuf of its own.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,9 +25,21 @@ class Tokenizer {
   virtual std::uint32_t eos_id() const = 0;
   /// 64 hex digits that are equal only for tokenizers that give the same ids.
   virtual std::string sha256() const = 0;
-  /// Appends the ids of `text`. REQUIRES: valid UTF-8.
+  /// The id that begins a text, where the tokenizer has one.
+  virtual std::optional<std::uint32_t> bos_id() const { return {}; }
+  /// True when the model was trained with bos_id() before every text, so that its scores are only
+  /// right with it (Gemma, Llama). `encode` never adds it.
+  virtual bool adds_bos() const { return false; }
+  /// Appends the ids of `text`. Special tokens written out in it ("<|endoftext|>") are plain text.
+  /// REQUIRES: valid UTF-8, but for tokenizers from open_tokenizer, which take any bytes and read
+  /// what is no UTF-8 as U+FFFD, one for each maximal part of a character, as the originals do.
   virtual void encode(std::string_view text, std::vector<std::uint32_t>* ids) = 0;
-  /// The text of `ids`; EOS stands for nothing. Errors: kInvalidArgument for an id outside the
+  /// As `encode`, but special tokens written out in the text become their ids.
+  virtual void encode_with_specials(std::string_view text, std::vector<std::uint32_t>* ids) {
+    encode(text, ids);
+  }
+  /// The text of `ids`; EOS and other special tokens stand for nothing. Ids that end within a
+  /// character give bytes that do too. Errors: kInvalidArgument for an id outside the
   /// vocabulary.
   virtual Result<std::string> decode(std::span<const std::uint32_t> ids) const = 0;
   /// Another object with the same ids, for another thread.

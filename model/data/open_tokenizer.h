@@ -1,0 +1,20 @@
+// Opens the tokenizer of a published model, whatever file holds it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "model/data/tokenizer.h"
+
+namespace tailor::data {
+
+/// Opens by name: "bytes" (make_byte_tokenizer); a .gguf file; a .model of SentencePiece; another
+/// file as tokenizer.json, with what tokenizer_config.json beside it says; a folder by the
+/// tokenizer.json, tokenizer.model or only .gguf in it. Its `encode` takes any bytes
+/// (tokenizer.h). Errors, naming the file: kNotFound; kDataLoss (cut, altered, another kind of
+/// file); kUnimplemented naming a step, model or pre-tokenizer that is not known; kInvalidArgument
+/// for what is missing.
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path);
+
+}  // namespace tailor::data

@@ -1,0 +1,302 @@
+#include "model/data/unicode_text.h"
+
+#include <fmt/format.h>
+#include <unicode/uchar.h>
+#include <unicode/unorm2.h>
+#include <unicode/uregex.h>
+#include <unicode/ustring.h>
+#include <unicode/utf16.h>
+#include <unicode/utf8.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace tailor::data {
+namespace {
+
+const UNormalizer2* normalizer_of(NormalForm form) {
+  UErrorCode status = U_ZERO_ERROR;
+  const UNormalizer2* found = nullptr;
+  switch (form) {
+    case NormalForm::kNfc:
+      found = unorm2_getNFCInstance(&status);
+      break;
+    case NormalForm::kNfd:
+      found = unorm2_getNFDInstance(&status);
+      break;
+    case NormalForm::kNfkc:
+      found = unorm2_getNFKCInstance(&status);
+      break;
+    case NormalForm::kNfkd:
+      found = unorm2_getNFKDInstance(&status);
+      break;
+  }
+  TAILOR_CHECK(U_SUCCESS(status), "ICU has no data for its normal forms");
+  return found;
+}
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<signed char>(c) >= 0; });
+}
+
+// UTF-16 of valid UTF-8.
+void widen(std::string_view text, std::u16string* wide) {
+  wide->clear();
+  wide->reserve(text.size());
+  const auto size = text.size();
+  for (std::size_t i = 0; i < size;) {
+    UChar32 c = 0;
+    U8_NEXT_OR_FFFD(text.data(), i, size, c);
+    if (c <= 0xffff) {
+      wide->push_back(static_cast<char16_t>(c));
+    } else {
+      wide->push_back(static_cast<char16_t>(U16_LEAD(c)));
+      wide->push_back(static_cast<char16_t>(U16_TRAIL(c)));
+    }
+  }
+}
+
+std::string narrowed(std::u16string_view wide) {
+  std::string text;
+  text.reserve(wide.size());
+  const std::size_t size = wide.size();
+  for (std::size_t i = 0; i < size;) {
+    UChar32 c = 0;
+    U16_NEXT_OR_FFFD(wide.data(), i, size, c);
+    char bytes[U8_MAX_LENGTH];
+    std::size_t length = 0;
+    U8_APPEND_UNSAFE(bytes, length, c);
+    text.append(bytes, length);
+  }
+  return text;
+}
+
+UChar32 character_before(std::string_view text, std::size_t* end) {
+  UChar32 c = 0;
+  U8_PREV_OR_FFFD(text.data(), 0, *end, c);
+  return c;
+}
+
+UChar32 character_after(std::string_view text, std::size_t* begin) {
+  UChar32 c = 0;
+  U8_NEXT_OR_FFFD(text.data(), *begin, text.size(), c);
+  return c;
+}
+
+// \w of Unicode Technical Standard 18, annex C.
+bool is_word(UChar32 c) {
+  const auto category = U_GET_GC_MASK(c);
+  return u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL) ||
+         (category & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
+}
+
+struct Range {
+  std::int32_t begin, end;
+};
+
+}  // namespace
+
+std::string repaired_utf8(std::string_view text) {
+  std::string repaired;
+  repaired.reserve(text.size() + 16);
+  std::size_t at = 0;
+  while (at < text.size()) {
+    std::size_t bad = 0;
+    if (is_valid_utf8(text.substr(at), &bad)) bad = text.size() - at;
+    repaired.append(text.substr(at, bad));
+    at += bad;
+    if (at >= text.size()) break;
+    character_after(text, &at);  // moves over a maximal part
+    repaired += "\xEF\xBF\xBD";
+  }
+  return repaired;
+}
+
+std::string normalized(NormalForm form, std::string_view text) {
+  if (is_ascii(text)) return std::string(text);
+  const UNormalizer2* normalizer = normalizer_of(form);
+  std::u16string wide, out;
+  widen(text, &wide);
+  const auto length = static_cast<std::int32_t>(wide.size());
+  UErrorCode status = U_ZERO_ERROR;
+  if (unorm2_isNormalized(normalizer, wide.data(), length, &status)) return std::string(text);
+  out.resize(wide.size() + wide.size() / 2 + 64);
+  for (;;) {
+    status = U_ZERO_ERROR;
+    const std::int32_t needed = unorm2_normalize(normalizer, wide.data(), length, out.data(),
+                                                 static_cast<std::int32_t>(out.size()), &status);
+    const bool fits = status != U_BUFFER_OVERFLOW_ERROR;
+    TAILOR_CHECK(U_SUCCESS(status) || !fits, "normalising: {}", u_errorName(status));
+    out.resize(static_cast<std::size_t>(needed));
+    if (fits) return narrowed(out);
+  }
+}
+
+std::size_t character_bytes(std::string_view text, std::size_t at) {
+  std::size_t end = at;
+  character_after(text, &end);
+  return end - at;
+}
+
+std::size_t white_space_before(std::string_view text, std::size_t end) {
+  std::size_t begin = end;
+  while (begin > 0) {
+    std::size_t at = begin;
+    if (!u_isUWhiteSpace(character_before(text, &at))) break;
+    begin = at;
+  }
+  return end - begin;
+}
+
+std::size_t white_space_after(std::string_view text, std::size_t begin) {
+  std::size_t end = begin;
+  while (end < text.size()) {
+    std::size_t at = end;
+    if (!u_isUWhiteSpace(character_after(text, &at))) break;
+    end = at;
+  }
+  return end - begin;
+}
+
+bool is_word_before(std::string_view text, std::size_t end) {
+  return end > 0 && is_word(character_before(text, &end));
+}
+
+bool is_word_after(std::string_view text, std::size_t begin) {
+  return begin < text.size() && is_word(character_after(text, &begin));
+}
+
+struct TextCutter::Impl {
+  struct Step {
+    Cut cut;
+    std::unique_ptr<URegularExpression, decltype(&uregex_close)> regex;
+  };
+  std::vector<Step> steps;
+  std::u16string wide;
+  std::vector<Range> pieces, next;
+
+  void apply(Step& step);
+};
+
+Result<TextCutter> TextCutter::create(const std::vector<Cut>& cuts) {
+  auto impl = std::make_unique<Impl>();
+  for (const Cut& cut : cuts) {
+    UErrorCode status = U_ZERO_ERROR;
+    UParseError where{};
+    std::u16string pattern;
+    widen(repaired_utf8(cut.regex), &pattern);
+    URegularExpression* regex =
+        uregex_open(pattern.data(), static_cast<std::int32_t>(pattern.size()), 0, &where, &status);
+    if (U_FAILURE(status)) {
+      return error(
+          Code::kInvalidArgument,
+          fmt::format("the pre-tokenizer's expression {} is not understood: {} at character "
+                      "{}",
+                      escape_controls(cut.regex), u_errorName(status), where.offset));
+    }
+    impl->steps.push_back({cut, {regex, &uregex_close}});
+    uregex_setStackLimit(regex, 0, &status);  // memory is the limit, not a constant
+  }
+  return TextCutter(std::move(impl));
+}
+
+TextCutter::TextCutter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TextCutter::TextCutter(TextCutter&&) noexcept = default;
+TextCutter& TextCutter::operator=(TextCutter&&) noexcept = default;
+TextCutter::~TextCutter() = default;
+
+TextCutter TextCutter::clone() const {
+  std::vector<Cut> cuts;
+  for (const Impl::Step& step : impl_->steps) cuts.push_back(step.cut);
+  return std::move(*create(cuts));
+}
+
+void TextCutter::Impl::apply(Step& step) {
+  next.clear();
+  UErrorCode status = U_ZERO_ERROR;
+  URegularExpression* regex = step.regex.get();
+  uregex_setText(regex, wide.data(), static_cast<std::int32_t>(wide.size()), &status);
+  std::vector<std::pair<Range, bool>> parts;  // in order, with whether it plays the match
+  for (const Range& piece : pieces) {
+    parts.clear();
+    status = U_ZERO_ERROR;
+    uregex_setRegion(regex, piece.begin, piece.end, &status);
+    std::int32_t at = piece.begin;
+    while (U_SUCCESS(status) && uregex_findNext(regex, &status)) {
+      const std::int32_t begin = uregex_start(regex, 0, &status);
+      const std::int32_t end = uregex_end(regex, 0, &status);
+      if (U_FAILURE(status)) break;
+      if (end == begin) continue;
+      if (begin > at) parts.push_back({{at, begin}, step.cut.invert});
+      parts.push_back({{begin, end}, !step.cut.invert});
+      at = end;
+    }
+    if (at < piece.end) parts.push_back({{at, piece.end}, step.cut.invert});
+
+    bool open_before = false;  // the last word takes a match that follows
+    bool open_after = false;   // the last word is matches that the next part belongs to
+    for (const auto& [range, is_match] : parts) {
+      switch (step.cut.behavior) {
+        case CutBehavior::kIsolated:
+          next.push_back(range);
+          break;
+        case CutBehavior::kRemoved:
+          if (!is_match) next.push_back(range);
+          break;
+        case CutBehavior::kMergedWithPrevious:
+          if (is_match && open_before) {
+            next.back().end = range.end;
+          } else {
+            next.push_back(range);
+          }
+          open_before = !is_match;
+          break;
+        case CutBehavior::kMergedWithNext:
+          if (!is_match && open_after) {
+            next.back().end = range.end;
+          } else {
+            next.push_back(range);
+          }
+          open_after = is_match;
+          break;
+      }
+    }
+  }
+  std::swap(pieces, next);
+}
+
+void TextCutter::cut(std::string_view text, std::vector<std::string_view>* words) {
+  if (text.empty()) return;
+  Impl& impl = *impl_;
+  if (impl.steps.empty()) {
+    words->push_back(text);
+    return;
+  }
+  widen(text, &impl.wide);
+  impl.pieces.assign(1, {0, static_cast<std::int32_t>(impl.wide.size())});
+  for (Impl::Step& step : impl.steps) impl.apply(step);
+  // Back to bytes: the pieces are in order, so one walk over the text finds all their ends.
+  std::int32_t unit = 0;
+  std::size_t byte = 0;
+  const bool one_each = impl.wide.size() == text.size();
+  const auto byte_of = [&](std::int32_t wanted) {
+    if (one_each) return static_cast<std::size_t>(wanted);
+    while (unit < wanted) {
+      const char16_t c = impl.wide[static_cast<std::size_t>(unit)];
+      const bool pair = U16_IS_LEAD(c);
+      byte += c < 0x80 ? 1 : c < 0x800 ? 2 : pair ? 4 : 3;
+      unit += pair ? 2 : 1;
+    }
+    return byte;
+  };
+  for (const Range& piece : impl.pieces) {
+    const std::size_t begin = byte_of(piece.begin);
+    words->push_back(text.substr(begin, byte_of(piece.end) - begin));
+  }
+}
+
+}  // namespace tailor::data
