@@ -217,6 +217,9 @@ void TextTokenizer::encode_word(std::string_view word, std::vector<std::uint32_t
 
 void TextTokenizer::start_symbols(std::string_view word) {
   const Shared& shared = *shared_;
+  // Where neither bytes nor an unknown token stand for them, characters without a symbol vanish
+  // before merging, so that their neighbours meet (SmolLM2 has no pieces for some control codes).
+  const bool keeps_unknown = shared.spec.has_byte_fallback || shared.spec.unknown_id;
   symbols_.clear();
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t size = shared.spec.starts_from_bytes ? 1 : character_bytes(word, at);
@@ -227,8 +230,10 @@ void TextTokenizer::start_symbols(std::string_view word) {
                found != shared.symbols.end()) {
       id = found->second;
     }
-    symbols_.push_back({id, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at + size)});
+    const auto begin = static_cast<std::uint32_t>(at);
     at += size;
+    if (id == kNoSymbol && !keeps_unknown) continue;
+    symbols_.push_back({id, begin, static_cast<std::uint32_t>(at)});
   }
 }
 
@@ -278,7 +283,11 @@ Result<std::string> TextTokenizer::decode(std::span<const std::uint32_t> ids) co
   }
   if (!spec.marks_spaces) return text;
   text = normalize({{std::nullopt, std::string(kSpaceMark), " "}}, text);
-  if (!spec.prefix.empty() && text.starts_with(' ')) text.erase(0, 1);
+  const bool made_one =
+      !spec.prefix.empty() ||
+      std::any_of(spec.normalizer.begin(), spec.normalizer.end(),
+                  [](const NormalizerStep& step) { return !step.form && step.from.empty(); });
+  if (made_one && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 

@@ -166,7 +166,7 @@ Status GgufReader::read_bpe() {
   if (pre->is_nfc) spec_.normalizer.push_back({NormalForm::kNfc, "", ""});
   TAILOR_ASSIGN_OR_RETURN(const bool prefix, file_.integer(key("add_space_prefix"), 0));
   if (prefix) {
-    spec_.prefix = " ";
+    spec_.prefix.assign(1, ' ');
     spec_.prefix_rule = PrefixRule::kEvery;
   }
   TAILOR_RETURN_IF_ERROR(read_tokens(true));

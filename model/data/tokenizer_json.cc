@@ -265,7 +265,7 @@ Status JsonReader::read_pre_tokenizer(const json& step) {
     spec_.starts_from_bytes = true;
     if (flag_or(step, "add_prefix_space", true)) {
       if (!spec_.cuts.empty()) return unknown("prefix space after another pre-tokenizer", step);
-      spec_.prefix = " ";
+      spec_.prefix.assign(1, ' ');
       spec_.prefix_rule = PrefixRule::kEvery;
     }
     if (flag_or(step, "use_regex", true)) spec_.cuts.push_back({std::string(kGpt2Regex)});

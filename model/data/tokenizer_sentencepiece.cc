@@ -16,7 +16,7 @@ namespace {
 // Walks over the fields of a protobuf message.
 class Message {
  public:
-  explicit Message(std::string_view bytes) : rest_(bytes) {}
+  explicit Message(std::string_view message) : rest_(message) {}
 
   // The next field; false at the end or at damage.
   bool next() {

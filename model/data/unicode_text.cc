@@ -43,14 +43,23 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<signed char>(c) >= 0; });
 }
 
+// The character at `*begin`, which moves behind it; U+FFFD for what is no UTF-8, of which it moves
+// over a maximal part.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"  // in ICU's macro
+UChar32 character_after(std::string_view text, std::size_t* begin) {
+  UChar32 c = 0;
+  U8_NEXT_OR_FFFD(text.data(), *begin, text.size(), c);
+  return c;
+}
+#pragma GCC diagnostic pop
+
 // UTF-16 of valid UTF-8.
 void widen(std::string_view text, std::u16string* wide) {
   wide->clear();
   wide->reserve(text.size());
-  const auto size = text.size();
-  for (std::size_t i = 0; i < size;) {
-    UChar32 c = 0;
-    U8_NEXT_OR_FFFD(text.data(), i, size, c);
+  for (std::size_t i = 0; i < text.size();) {
+    const UChar32 c = character_after(text, &i);
     if (c <= 0xffff) {
       wide->push_back(static_cast<char16_t>(c));
     } else {
@@ -76,15 +85,9 @@ std::string narrowed(std::u16string_view wide) {
 }
 
 UChar32 character_before(std::string_view text, std::size_t* end) {
-  UChar32 c = 0;
-  U8_PREV_OR_FFFD(text.data(), 0, *end, c);
-  return c;
-}
-
-UChar32 character_after(std::string_view text, std::size_t* begin) {
-  UChar32 c = 0;
-  U8_NEXT_OR_FFFD(text.data(), *begin, text.size(), c);
-  return c;
+  while (*end > 1 && U8_IS_TRAIL(text[*end - 1])) --*end;
+  std::size_t at = --*end;
+  return character_after(text, &at);
 }
 
 // \w of Unicode Technical Standard 18, annex C.

@@ -61,7 +61,7 @@ constexpr std::int64_t kGemma3Pattern = 6;  // every sixth layer sees everything
 constexpr std::int64_t kGemma2Layers27B = 46, kGemma3Layers27B = 62;
 // Llama 3's rope scaling: the published values of every model that has it.
 constexpr double kLowFactor = 1, kHighFactor = 4;
-constexpr double kOriginalContext = 8192;
+constexpr int kOriginalContext = 8192;
 
 class Reader {
  public:

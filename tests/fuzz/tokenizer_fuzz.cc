@@ -1,0 +1,69 @@
+// tokenizer.json and SentencePiece models: what is accepted encodes any bytes to ids of its
+// vocabulary, which decode.
+#include "model/data/tokenizer_files.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace tailor::fuzz {
+namespace {
+
+void check(Result<data::TokenizerSpec> spec) {
+  if (!spec) {
+    expect(spec.error().message().find("fuzz.json") != std::string::npos, "errors name the file");
+    return;
+  }
+  const auto tokenizer = data::make_text_tokenizer(std::move(*spec), "fuzz.json");
+  if (!tokenizer) {
+    expect(tokenizer.error().message().find("fuzz.json") != std::string::npos,
+           "errors name the file");
+    return;
+  }
+  for (const std::string_view text : {"", "a", "aab ab  ba\n12 <e>x\xE2\x96\x81z",
+                                      "\xFF\xC3 \xF0\x9F\x98\x80\xE2\x80\xA8 \t'll"}) {
+    std::vector<std::uint32_t> ids, special;
+    (*tokenizer)->encode(text, &ids);
+    (*tokenizer)->encode_with_specials(text, &special);
+    ids.insert(ids.end(), special.begin(), special.end());
+    for (const std::uint32_t id : ids) expect(id < (*tokenizer)->vocab_size(), "ids are in range");
+    expect((*tokenizer)->decode(ids).has_value(), "what was encoded decodes");
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> fuzz_seeds() {
+  // Three pieces and an end, as the library of SentencePiece writes them.
+  const std::string sentencepiece(
+      "\n\x0b\n\x05<unk>\x15\0\0\0\0\x18\x02"
+      "\n\x0a\n\x04</s>\x15\0\0\0\0\x18\x03"
+      "\n\x08\n\x01"
+      "a\x15\0\0\x80\xbf"
+      "\n\x09\n\x02"
+      "aa\x15\0\0\0\0"
+      "\n\x0f\n\x06<0x0A>\x15\0\0\0\0\x18\x06"
+      "\x12\x05\x18\x02\xd0\x02\x01\x1a\x06\x18\0 \0(\x01",
+      85);
+  return {
+      R"({"added_tokens":[{"id":3,"content":"<e>","special":true,"lstrip":true},{"id":4,"content":"ba"}],
+          "normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Replace",
+          "pattern":{"String":"z"},"content":"a"}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+          {"type":"Digits","individual_digits":true},{"type":"Split","pattern":{"Regex":"\\s+(?!\\S)|\\p{L}+"},
+          "behavior":"MergedWithNext","invert":true},{"type":"ByteLevel","add_prefix_space":false}]},
+          "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<e>"}}]},
+          "model":{"type":"BPE","ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2,"</s>":5},"merges":["a b"]}})",
+      R"({"added_tokens":[{"id":1,"content":"<eos>","special":true}],"normalizer":{"type":"Prepend","prepend":"x"},
+          "pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":true},
+          "model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":"<unk>",
+          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},"merges":[["\u2581","a"]]}})",
+      sentencepiece,
+  };
+}
+
+}  // namespace tailor::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
+  using namespace tailor;
+  const std::string_view bytes = fuzz::as_text(input, size);
+  fuzz::check(data::read_tokenizer_json(bytes, {}, "fuzz.json"));
+  fuzz::check(data::read_sentencepiece_model(bytes, "fuzz.json"));
+  return 0;
+}
