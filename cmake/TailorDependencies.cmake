@@ -9,6 +9,7 @@ find_package(Protobuf REQUIRED)
 find_package(SQLiteCpp REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(ICU 72 REQUIRED COMPONENTS uc i18n)
 find_package(Boost 1.74 REQUIRED COMPONENTS system filesystem)
 
 if(TAILOR_GRPC)

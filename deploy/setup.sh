@@ -26,7 +26,7 @@ packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libsqlite3-dev libsqlitecpp-dev sqlite3 libboost-dev libboost-system-dev libboost-filesystem-dev
   prometheus-cpp-dev libfmt-dev libspdlog-dev libtomlplusplus-dev libexpected-dev libcli11-dev
-  nlohmann-json3-dev libssl-dev zlib1g-dev libzstd-dev libsentencepiece-dev libeigen3-dev
+  nlohmann-json3-dev libssl-dev zlib1g-dev libzstd-dev libsentencepiece-dev libicu-dev libeigen3-dev
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev
 )
 

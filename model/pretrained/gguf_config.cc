@@ -22,7 +22,7 @@ struct FamilyNames {
   std::string_view model_type;
   std::string_view class_name;
 };
-constexpr std::array<FamilyNames, 4> kFamilies{{
+constexpr std::array<FamilyNames, 4> kGgufFamilies{{
     {GgufFamily::kLlama, "llama", "llama", "LlamaForCausalLM"},
     {GgufFamily::kGemma2, "gemma2", "gemma2", "Gemma2ForCausalLM"},
     {GgufFamily::kGemma3, "gemma3", "gemma3_text", "Gemma3ForCausalLM"},
@@ -30,29 +30,29 @@ constexpr std::array<FamilyNames, 4> kFamilies{{
 }};
 
 // Entries under the architecture's name that are read, or say nothing about the mathematics.
-constexpr std::string_view kKnown[] = {"context_length",
-                                       "embedding_length",
-                                       "block_count",
-                                       "feed_forward_length",
-                                       "vocab_size",
-                                       "attention.head_count",
-                                       "attention.head_count_kv",
-                                       "attention.layer_norm_rms_epsilon",
-                                       "attention.key_length",
-                                       "attention.value_length",
-                                       "attention.sliding_window",
-                                       "attention.sliding_window_pattern",
-                                       "attn_logit_softcapping",
-                                       "final_logit_softcapping",
-                                       "rope.dimension_count",
-                                       "rope.freq_base",
-                                       "rope.freq_base_swa",
-                                       "rope.scaling.type",
-                                       "rope.scaling.factor",
-                                       "rope.scaling.original_context_length",
-                                       "rope.scaling.finetuned",
-                                       "expert_count",
-                                       "expert_used_count"};
+constexpr std::string_view kKnownMetadata[] = {"context_length",
+                                               "embedding_length",
+                                               "block_count",
+                                               "feed_forward_length",
+                                               "vocab_size",
+                                               "attention.head_count",
+                                               "attention.head_count_kv",
+                                               "attention.layer_norm_rms_epsilon",
+                                               "attention.key_length",
+                                               "attention.value_length",
+                                               "attention.sliding_window",
+                                               "attention.sliding_window_pattern",
+                                               "attn_logit_softcapping",
+                                               "final_logit_softcapping",
+                                               "rope.dimension_count",
+                                               "rope.freq_base",
+                                               "rope.freq_base_swa",
+                                               "rope.scaling.type",
+                                               "rope.scaling.factor",
+                                               "rope.scaling.original_context_length",
+                                               "rope.scaling.finetuned",
+                                               "expert_count",
+                                               "expert_used_count"};
 
 // Numbers that converters leave out because every model of the family has them.
 constexpr double kDefaultRopeBase = 10000;
@@ -63,9 +63,9 @@ constexpr std::int64_t kGemma2Layers27B = 46, kGemma3Layers27B = 62;
 constexpr double kLowFactor = 1, kHighFactor = 4;
 constexpr int kOriginalContext = 8192;
 
-class Reader {
+class MetadataReader {
  public:
-  Reader(const GgufFile& file, const FamilyNames& names) : file_(file), names_(names) {}
+  MetadataReader(const GgufFile& file, const FamilyNames& names) : file_(file), names_(names) {}
 
   Result<GgufConfig> read();
 
@@ -92,8 +92,8 @@ class Reader {
 };
 
 // A positive integer; a list with one entry a layer counts when all are equal.
-Result<std::int64_t> Reader::count(std::string_view name,
-                                   std::optional<std::int64_t> fallback) const {
+Result<std::int64_t> MetadataReader::count(std::string_view name,
+                                           std::optional<std::int64_t> fallback) const {
   const GgufValue* value = file_.find(key(name));
   std::int64_t number = 0;
   if (value != nullptr && value->is_array && value->count > 0) {
@@ -114,12 +114,13 @@ Result<std::int64_t> Reader::count(std::string_view name,
   return number;
 }
 
-Status Reader::check_known() const {
+Status MetadataReader::check_known() const {
   const std::string prefix = key("");
   for (const auto& [name, value] : file_.metadata()) {
     if (!name.starts_with(prefix)) continue;
     const std::string_view rest = std::string_view(name).substr(prefix.size());
-    if (std::find(std::begin(kKnown), std::end(kKnown), rest) == std::end(kKnown)) {
+    if (std::find(std::begin(kKnownMetadata), std::end(kKnownMetadata), rest) ==
+        std::end(kKnownMetadata)) {
       return Status(Code::kUnimplemented,
                     fmt::format("{}: metadata {} is not known and may change the mathematics",
                                 file_.path(), escape_controls(name)));
@@ -133,7 +134,7 @@ Status Reader::check_known() const {
   return Status::ok();
 }
 
-Status Reader::add_rope() {
+Status MetadataReader::add_rope() {
   TAILOR_ASSIGN_OR_RETURN(const double base, real("rope.freq_base", kDefaultRopeBase));
   if (!(base > 0) || !std::isfinite(base)) {
     return Status(Code::kInvalidArgument,
@@ -168,7 +169,7 @@ Status Reader::add_rope() {
 // context/high, the factor above context/low, and 1 / ((1 - s) / factor + s) between, with
 // s = (context / wave length - low) / (high - low). The factor is the largest entry; that the rest
 // follows from it is checked.
-Status Reader::add_llama3_factors(const GgufTensor& tensor, double base) {
+Status MetadataReader::add_llama3_factors(const GgufTensor& tensor, double base) {
   const auto refused = [&](std::string_view what) {
     return Status(Code::kUnimplemented,
                   fmt::format("{}: tensor rope_freqs.weight {}", file_.path(), what));
@@ -200,7 +201,7 @@ Status Reader::add_llama3_factors(const GgufTensor& tensor, double base) {
 
 // Sliding windows: Mistral's in every layer, Gemma 2's in every other one, Gemma 3's in all but
 // every sixth.
-Status Reader::add_windows() {
+Status MetadataReader::add_windows() {
   const GgufFamily family = config_.family;
   const bool is_gemma = family == GgufFamily::kGemma2 || family == GgufFamily::kGemma3;
   if (!has("attention.sliding_window")) {
@@ -247,7 +248,7 @@ Status Reader::add_windows() {
   return Status::ok();
 }
 
-Result<GgufConfig> Reader::read() {
+Result<GgufConfig> MetadataReader::read() {
   TAILOR_RETURN_IF_ERROR(check_known());
   config_.family = names_.family;
   TAILOR_ASSIGN_OR_RETURN(const std::int64_t hidden, count("embedding_length"));
@@ -338,8 +339,8 @@ Result<GgufConfig> Reader::read() {
 
 Result<GgufConfig> read_gguf_config(const GgufFile& file) {
   TAILOR_ASSIGN_OR_RETURN(const std::string architecture, file.text("general.architecture"));
-  for (const FamilyNames& names : kFamilies) {
-    if (names.gguf == architecture) return Reader(file, names).read();
+  for (const FamilyNames& names : kGgufFamilies) {
+    if (names.gguf == architecture) return MetadataReader(file, names).read();
   }
   return error(Code::kUnimplemented,
                fmt::format("{}: architecture {} is not known (llama, gemma2, gemma3 and olmo2 are)",

@@ -72,9 +72,10 @@ std::optional<Mapping> mapping_of(const GgufConfig& config, std::string_view nam
   return mapping;
 }
 
-class Source final : public GgufSource {
+class MappedSource final : public GgufSource {
  public:
-  Source(GgufFile file, GgufConfig config) : file_(std::move(file)), config_(std::move(config)) {}
+  MappedSource(GgufFile file, GgufConfig config)
+      : file_(std::move(file)), config_(std::move(config)) {}
 
   Status map_tensors();
 
@@ -103,7 +104,7 @@ class Source final : public GgufSource {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-Status Source::map_tensors() {
+Status MappedSource::map_tensors() {
   for (const auto& [name, tensor] : file_.tensors()) {
     if (name == "rope_freqs.weight") continue;  // part of the configuration
     std::optional<Mapping> mapping = mapping_of(config_, name);
@@ -131,8 +132,8 @@ Status Source::map_tensors() {
   return Status::ok();
 }
 
-Status Source::read_permuted(const GgufTensor& tensor, std::int64_t first,
-                             std::span<float> values) const {
+Status MappedSource::read_permuted(const GgufTensor& tensor, std::int64_t first,
+                                   std::span<float> values) const {
   if (tensor.shape.size() == 1) {  // a bias: one element a row, read whole
     std::vector<float> stored(values.size());
     TAILOR_RETURN_IF_ERROR(file_.read(tensor, 0, stored));
@@ -150,7 +151,8 @@ Status Source::read_permuted(const GgufTensor& tensor, std::int64_t first,
   return Status::ok();
 }
 
-Status Source::read(std::string_view name, std::int64_t first, std::span<float> values) const {
+Status MappedSource::read(std::string_view name, std::int64_t first,
+                          std::span<float> values) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) {
     return Status(Code::kNotFound, fmt::format("{}: has no tensor {}", path(), name));
@@ -180,7 +182,7 @@ Status Source::read(std::string_view name, std::int64_t first, std::span<float> 
 Result<std::unique_ptr<GgufSource>> open_gguf_source(const std::string& path) {
   TAILOR_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(path));
   TAILOR_ASSIGN_OR_RETURN(GgufConfig config, read_gguf_config(file));
-  auto source = std::make_unique<Source>(std::move(file), std::move(config));
+  auto source = std::make_unique<MappedSource>(std::move(file), std::move(config));
   TAILOR_RETURN_IF_ERROR(source->map_tensors());
   return std::unique_ptr<GgufSource>(std::move(source));
 }
