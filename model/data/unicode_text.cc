@@ -97,10 +97,6 @@ bool is_word(UChar32 c) {
          (category & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
 }
 
-struct Range {
-  std::int32_t begin, end;
-};
-
 }  // namespace
 
 std::string repaired_utf8(std::string_view text) {
@@ -174,6 +170,9 @@ bool is_word_after(std::string_view text, std::size_t begin) {
 }
 
 struct TextCutter::Impl {
+  struct Range {
+    std::int32_t begin, end;
+  };
   struct Step {
     Cut cut;
     std::unique_ptr<URegularExpression, decltype(&uregex_close)> regex;
@@ -296,7 +295,7 @@ void TextCutter::cut(std::string_view text, std::vector<std::string_view>* words
     }
     return byte;
   };
-  for (const Range& piece : impl.pieces) {
+  for (const Impl::Range& piece : impl.pieces) {
     const std::size_t begin = byte_of(piece.begin);
     words->push_back(text.substr(begin, byte_of(piece.end) - begin));
   }
