@@ -209,6 +209,7 @@ void write(const ProfileReport& value, v1::Report* out) {
   body->set_rho(value.rho);
   body->set_seed(value.seed);
   body->set_dropped(value.dropped);
+  body->set_linear_tokens(value.linear_tokens);
   for (const WorkEntry& entry : value.entries) {
     auto* item = body->add_entries();
     item->set_layer(entry.layer);
@@ -250,13 +251,8 @@ CheckpointReport read(const v1::CheckpointReport& proto) {
 }
 
 ProfileReport read(const v1::WorkProfile& proto) {
-  ProfileReport out{proto.step(),
-                    proto.tokens(),
-                    proto.subsamples(),
-                    proto.rho(),
-                    proto.seed(),
-                    proto.dropped(),
-                    {}};
+  ProfileReport out{proto.step(), proto.tokens(),  proto.subsamples(),    proto.rho(),
+                    proto.seed(), proto.dropped(), proto.linear_tokens(), {}};
   for (const auto& entry : proto.entries()) {
     out.entries.push_back({entry.layer(), entry.sub_block(), entry.geometry(), entry.statistic(),
                            entry.value(), entry.standard_error()});

@@ -1,8 +1,8 @@
 // Report: one thing a trainer says about its trial, as plain values.
 //
 // A trainer appends one report a line to DIR/reports.jsonl (protobuf JSON of tailor.v1.Report). The
-// sequence number counts from 1 within the attempt without gaps; the coordinator stores each exactly
-// once whatever is resent. A torn last line is no report.
+// sequence number counts from 1 within the attempt without gaps; the coordinator stores each
+// exactly once whatever is resent. A torn last line is no report.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ namespace tailor::protocol {
 struct StartedReport {
   std::int64_t pid = 0;
   std::string host;
-  std::string device;         ///< "cpu", or the GPU's name
-  std::string version;        ///< Tailor's version and commit
-  std::string data_hash;      ///< SHA-256 over the manifests of the token shards
+  std::string device;             ///< "cpu", or the GPU's name
+  std::string version;            ///< Tailor's version and commit
+  std::string data_hash;          ///< SHA-256 over the manifests of the token shards
   std::int64_t resumed_step = 0;  ///< 0 = from scratch
-  std::string resumed_from;   ///< checkpoint folder, "" = from scratch
+  std::string resumed_from;       ///< checkpoint folder, "" = from scratch
   std::int64_t parameters_body = 0;
   std::int64_t parameters_total = 0;
   std::int64_t steps_total = 0;
   friend bool operator==(const StartedReport&, const StartedReport&) = default;
 };
 
-/// Values at one optimiser step, by metric name: "train_loss", "validation_loss", "lr", "grad_norm",
-/// "tokens_per_s". NaN and infinities are ordinary values.
+/// Values at one optimiser step, by metric name: "train_loss", "validation_loss", "lr",
+/// "grad_norm", "tokens_per_s". NaN and infinities are ordinary values.
 struct MetricReport {
   std::int64_t step = 0;
   std::int64_t tokens = 0;  ///< tokens consumed so far
@@ -51,11 +51,11 @@ struct CheckpointReport {
 
 /// One statistic of one layer in one geometry.
 struct WorkEntry {
-  std::int32_t layer = 0;     ///< 0-based
+  std::int32_t layer = 0;       ///< 0-based
   std::int32_t sub_block = -1;  ///< -1 = the whole FFN sub-block of the layer
-  std::string geometry;       ///< "raw" | "spherical" | "hyperbolic"
-  std::string statistic;      ///< a name of geometry/statistics/table.cc: "shift", ...
-  double value = 0;           ///< mean over subsamples
+  std::string geometry;         ///< "raw" | "spherical" | "hyperbolic"
+  std::string statistic;        ///< a name of geometry/statistics/table.cc: "shift", ...
+  double value = 0;             ///< mean over subsamples
   double standard_error = 0;
 };
 
@@ -65,19 +65,20 @@ struct ProfileReport {
   std::int32_t tokens = 0;      ///< n
   std::int32_t subsamples = 0;  ///< R
   double rho = 0;
-  std::uint64_t seed = 0;       ///< positions follow from it
-  std::int32_t dropped = 0;     ///< tokens dropped as zero vectors
+  std::uint64_t seed = 0;          ///< positions follow from it
+  std::int32_t dropped = 0;        ///< tokens dropped as zero vectors
+  std::int32_t linear_tokens = 0;  ///< n of the statistics that are linear in n
   std::vector<WorkEntry> entries;
 };
 
 /// How an attempt ended, in the vocabulary of the retry policy (design.md 5).
 enum class EndClass {
-  kCompleted,       ///< the whole budget was trained
-  kStopped,         ///< told to stop (SIGTERM, lease ran out); a checkpoint was saved if one could be
-  kUser,            ///< bad spec, bad flags
+  kCompleted,  ///< the whole budget was trained
+  kStopped,    ///< told to stop (SIGTERM, lease ran out); a checkpoint was saved if one could be
+  kUser,       ///< bad spec, bad flags
   kOom,
   kNan,
-  kData,            ///< missing, unreadable, altered or out-of-vocabulary data or checkpoint
+  kData,  ///< missing, unreadable, altered or out-of-vocabulary data or checkpoint
   kTimeout,
   kPreempted,
   kNodeLost,
@@ -91,7 +92,7 @@ Result<EndClass> parse_end_class(std::string_view name);
 /// The last report of an attempt.
 struct EndReport {
   EndClass end = EndClass::kCompleted;
-  std::string message;     ///< for a person: what, to what, what to do
+  std::string message;  ///< for a person: what, to what, what to do
   std::int64_t step = 0;
   std::map<std::string, double> values;  ///< final metrics; "validation_loss" is the objective
 };
@@ -114,7 +115,8 @@ enum class TrainerExit : int {
   kInfrastructure = 7,
 };
 
-/// The class that an exit code stands for when no EndReport was written; kInfrastructure for others.
+/// The class that an exit code stands for when no EndReport was written; kInfrastructure for
+/// others.
 EndClass end_class_of_exit(int exit_code);
 
 }  // namespace tailor::protocol

@@ -141,6 +141,10 @@ struct ProfileRow {  ///< one entry of a work profile
   double standard_error = 0;
   std::int32_t tokens = 0;
   std::int32_t subsamples = 0;
+  std::int32_t linear_tokens = 0;
+  double rho = 0;
+  std::uint64_t seed = 0;
+  std::int32_t dropped = 0;
   friend bool operator==(const ProfileRow&, const ProfileRow&) = default;
 };
 

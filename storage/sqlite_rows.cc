@@ -300,12 +300,16 @@ void write_row(Connection& db, const CheckpointRow& row) {
 void write_row(Connection& db, const ProfileRow& row) {
   Query(db.statement(
             "INSERT INTO profile (trial, attempt, step, layer, sub_block, geometry, statistic, "
-            "value, standard_error, tokens, subsamples) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "value, standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (trial, attempt, step, layer, sub_block, geometry, statistic) "
             "DO UPDATE SET value = excluded.value, standard_error = excluded.standard_error, "
-            "tokens = excluded.tokens, subsamples = excluded.subsamples"),
+            "tokens = excluded.tokens, subsamples = excluded.subsamples, "
+            "linear_tokens = excluded.linear_tokens, rho = excluded.rho, seed = excluded.seed, "
+            "dropped = excluded.dropped"),
         row.attempt.trial.value, row.attempt.number, row.step, row.layer, row.sub_block,
-        row.geometry, row.statistic, row.value, row.standard_error, row.tokens, row.subsamples)
+        row.geometry, row.statistic, row.value, row.standard_error, row.tokens, row.subsamples,
+        row.linear_tokens, row.rho, row.seed, row.dropped)
       .run();
 }
 
@@ -491,12 +495,12 @@ std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial) {
 
 std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {
   Query query(
-      db.statement(
-          "SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, "
-          "standard_error, tokens, subsamples FROM profile WHERE trial = ?1 AND (attempt, step) = "
-          "(SELECT attempt, step FROM profile WHERE trial = ?1 "
-          "ORDER BY attempt DESC, step DESC LIMIT 1) "
-          "ORDER BY layer, sub_block, geometry, statistic"),
+      db.statement("SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, "
+                   "standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped FROM "
+                   "profile WHERE trial = ?1 AND (attempt, step) = "
+                   "(SELECT attempt, step FROM profile WHERE trial = ?1 "
+                   "ORDER BY attempt DESC, step DESC LIMIT 1) "
+                   "ORDER BY layer, sub_block, geometry, statistic"),
       trial.value);
   return all<ProfileRow>(query, [](Query& row) {
     return ProfileRow{{TrialId{row.u64(0)}, row.u32(1)},
@@ -508,7 +512,11 @@ std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {
                       row.real(7),
                       row.real(8),
                       row.i32(9),
-                      row.i32(10)};
+                      row.i32(10),
+                      row.i32(11),
+                      row.real(12),
+                      row.u64(13),
+                      row.i32(14)};
   });
 }
 

@@ -20,19 +20,23 @@ void add_profile(CLI::App& app, Context& context) {
     const auto answer = context.call<v1::GetTrialRequest, v1::GetTrialResponse>(
         &v1::CoordinatorService::Stub::GetTrial, request);
     const Printer out = context.printer();
-    if (answer.profile_size() == 0) {
+    const v1::WorkProfile& profile = answer.work_profile();
+    if (profile.entries_size() == 0) {
       throw Failure(Exit::kNotFound, fmt::format("{} has no work profile; set `geometry` in [evaluate] of its sweep file "
                                                  "and let it finish", *trial));
     }
     if (out.json()) {
       Json json;
       json["trial"] = request.trial();
-      json["profile"] = to_json(answer)["profile"];
+      json["profile"] = to_json(profile)["entries"];
+      for (const auto& [key, value] : to_json(profile).items()) {
+        if (key != "entries") json[key] = value;
+      }
       return out.document(json);
     }
     std::map<std::pair<int, int>, std::map<std::string, std::string>> cells;
     std::set<std::string> names;
-    for (const auto& entry : answer.profile()) {
+    for (const auto& entry : profile.entries()) {
       const std::string name = entry.geometry() + " " + entry.statistic();
       names.insert(name);
       cells[{entry.layer(), entry.sub_block()}][name] =
@@ -47,6 +51,12 @@ void add_profile(CLI::App& app, Context& context) {
       rows.push_back(std::move(row));
     }
     out.table(columns, rows);
+    out.note(fmt::format("at step {}: {} subsamples of {} tokens{}{}", profile.step(), profile.subsamples(),
+                         profile.tokens(),
+                         profile.linear_tokens() > 0 ? fmt::format(" ({} for shift)", profile.linear_tokens()) : "",
+                         profile.dropped() > 0
+                             ? fmt::format("; {} tokens with a zero vector left out", profile.dropped())
+                             : ""));
   });
 }
 

@@ -51,6 +51,10 @@ void accept_profile(Transition& t, const Trial& trial, const protocol::ProfileRe
     row.standard_error = entry.standard_error;
     row.tokens = profile.tokens;
     row.subsamples = profile.subsamples;
+    row.linear_tokens = profile.linear_tokens;
+    row.rho = profile.rho;
+    row.seed = profile.seed;
+    row.dropped = profile.dropped;
     t.append(std::move(row));
   }
 }

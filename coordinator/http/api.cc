@@ -163,7 +163,13 @@ Json to_json(const storage::ProfileRow& row) {
           {"statistic", row.statistic},
           {"value", number(row.value)},
           {"standard_error", number(row.standard_error)},
-          {"step", row.step}};
+          {"step", row.step},
+          {"tokens", row.tokens},
+          {"linear_tokens", row.linear_tokens},
+          {"subsamples", row.subsamples},
+          {"rho", number(row.rho)},
+          {"seed", row.seed},
+          {"dropped", row.dropped}};
 }
 
 Json to_json(const engine::WorkerView& view) {

@@ -222,7 +222,17 @@ v1::GetTrialResponse to_proto(const engine::TrialDetail& detail) {
   for (const auto& attempt : detail.attempts) *out.add_attempts() = to_proto(attempt);
   for (const auto& checkpoint : detail.checkpoints) *out.add_checkpoints() = to_proto(checkpoint);
   for (const auto& metric : detail.metrics) out.add_metrics(utf8(metric));
-  for (const auto& entry : detail.profile) *out.add_profile() = to_proto(entry);
+  for (const storage::ProfileRow& row : detail.profile) {
+    v1::WorkProfile& profile = *out.mutable_work_profile();
+    profile.set_step(row.step);
+    profile.set_tokens(row.tokens);
+    profile.set_linear_tokens(row.linear_tokens);
+    profile.set_subsamples(row.subsamples);
+    profile.set_rho(row.rho);
+    profile.set_seed(row.seed);
+    profile.set_dropped(row.dropped);
+    *profile.add_entries() = to_proto(row);
+  }
   return out;
 }
 

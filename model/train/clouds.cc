@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/rng.h"
+#include "geometry/work_profile_json.h"
 
 namespace tailor::train {
 namespace {
@@ -162,6 +163,7 @@ protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int
   report.step = step;
   report.tokens = static_cast<std::int32_t>(profile.tokens);
   report.subsamples = static_cast<std::int32_t>(profile.subsamples);
+  report.linear_tokens = static_cast<std::int32_t>(profile.linear_tokens);
   report.rho = profile.rho;
   report.seed = profile.seed;
   report.dropped = static_cast<std::int32_t>(profile.dropped);
@@ -176,32 +178,13 @@ protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int
 std::string work_profile_json(const MeasuredWork& work, const protocol::TrialSpec& spec,
                               std::int64_t step) {
   using nlohmann::ordered_json;
-  const geometry::WorkProfile& profile = work.profile;
-  ordered_json entries = ordered_json::array();
-  for (const geometry::WorkEntry& entry : profile.entries) {
-    entries.push_back({{"layer", entry.layer},
-                       {"sub_block", entry.sub_block},
-                       {"geometry", geometry::geometry_name(entry.geometry)},
-                       {"statistic", entry.statistic},
-                       {"value", entry.value},
-                       {"standard_error", entry.standard_error}});
-  }
+  ordered_json out = ordered_json::parse(geometry::work_profile_json(work.profile));
   ordered_json positions = ordered_json::array();
   for (const TokenPosition& position : work.positions)
     positions.push_back({position.block, position.offset});
-  const ordered_json out = {{"format", "tailor-work-profile"},
-                            {"version", 1},
-                            {"step", step},
-                            {"sequence_length", spec.data.sequence_length},
-                            {"seed", profile.seed},
-                            {"tokens", profile.tokens},
-                            {"linear_tokens", profile.linear_tokens},
-                            {"subsamples", profile.subsamples},
-                            {"rho", profile.rho},
-                            {"dropped", profile.dropped},
-                            {"entries", entries},
-                            {"positions", positions},
-                            {"subsample_positions", profile.positions}};
+  out["step"] = step;
+  out["sequence_length"] = spec.data.sequence_length;
+  out["positions"] = std::move(positions);
   return out.dump() + "\n";
 }
 

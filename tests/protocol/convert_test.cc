@@ -82,6 +82,7 @@ std::vector<Report> full_reports() {
                      0.75,
                      ~0ull,
                      2,
+                     2048,
                      {{0, -1, "raw", "shift", 1.5, 0.25}, {3, 2, "hyperbolic", "gw", kNan, 0}}}});
   out.push_back(
       {5, 1'700'000'000'005,
@@ -119,8 +120,8 @@ void expect_same_body(const EndReport& a, const EndReport& b) {
   expect_same(a.values, b.values);
 }
 void expect_same_body(const ProfileReport& a, const ProfileReport& b) {
-  EXPECT_EQ(std::tie(a.step, a.tokens, a.subsamples, a.rho, a.seed, a.dropped),
-            std::tie(b.step, b.tokens, b.subsamples, b.rho, b.seed, b.dropped));
+  EXPECT_EQ(std::tie(a.step, a.tokens, a.subsamples, a.rho, a.seed, a.dropped, a.linear_tokens),
+            std::tie(b.step, b.tokens, b.subsamples, b.rho, b.seed, b.dropped, b.linear_tokens));
   ASSERT_EQ(a.entries.size(), b.entries.size());
   for (std::size_t i = 0; i < a.entries.size(); ++i) {
     const WorkEntry &x = a.entries[i], &y = b.entries[i];

@@ -103,6 +103,10 @@ TEST(Reports, StoreCheckpointsAndProfiles) {
   profile.step = 16;
   profile.tokens = 256;
   profile.subsamples = 8;
+  profile.linear_tokens = 2048;
+  profile.rho = 0.75;
+  profile.seed = ~std::uint64_t{0};
+  profile.dropped = 3;
   profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25}, {1, -1, "spherical", "shift", 2.5, 0.5}};
   h.report(h.session, h.live(1), 1,
            {protocol::CheckpointReport{8, "checkpoints/8", "abc", 1000}, profile});
@@ -111,6 +115,10 @@ TEST(Reports, StoreCheckpointsAndProfiles) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[1].value, 2.5);
   EXPECT_EQ(rows[1].subsamples, 8);
+  EXPECT_EQ(rows[1].linear_tokens, 2048);
+  EXPECT_EQ(rows[1].rho, 0.75);
+  EXPECT_EQ(rows[1].seed, ~std::uint64_t{0});
+  EXPECT_EQ(rows[1].dropped, 3);
 }
 
 TEST(Log, IsStoredOnceByOffset) {

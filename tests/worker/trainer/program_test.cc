@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "geometry/work_profile_json.h"
 #include "model/data/token_shard.h"
 #include "model/pretrained/safetensors.h"
 #include "protocol/convert.h"
@@ -245,6 +246,12 @@ TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
   EXPECT_EQ(shifts, 2 * 3);  // layers x geometries
   const auto artifact = nlohmann::json::parse(*read_file(trial + "/artifacts/work_profile.json"));
   EXPECT_EQ(artifact["positions"].size(), 128u);
+  const auto whole =
+      geometry::work_profile_from_json(*read_file(trial + "/artifacts/work_profile.json"));
+  ASSERT_TRUE(whole.has_value()) << whole.error().message();
+  EXPECT_EQ(whole->positions.size(), 4u);
+  ASSERT_EQ(whole->entries.size(), profiles[0].entries.size());
+  EXPECT_EQ(whole->entries.back().value, profiles[0].entries.back().value);
 
   const EndReport ended = end(trial);
   EXPECT_EQ(ended.end, EndClass::kCompleted);
