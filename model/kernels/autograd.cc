@@ -39,6 +39,24 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
+struct RmsNormFork : torch::autograd::Function<RmsNormFork> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x,
+                               const std::optional<at::Tensor>& weight, double eps,
+                               at::ScalarType dtype) {
+    auto [y, rstd] = op::rms_norm(x, weight, eps, dtype);
+    context->save_for_backward({x, weight.value_or(at::Tensor()), rstd});
+    context->set_materialize_grads(false);
+    return {x, y};
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    if (!grads[1].defined()) return {grads[0], at::Tensor(), at::Tensor(), at::Tensor()};
+    const variable_list saved = context->get_saved_variables();
+    auto [gx, gw] = op::rms_norm_backward(grads[1], saved[0], optional_of(saved[1]), saved[2],
+                                          optional_of(grads[0]));
+    return {gx, gw, at::Tensor(), at::Tensor()};
+  }
+};
+
 struct Swiglu : torch::autograd::Function<Swiglu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up) {
     context->save_for_backward({gate_up});
@@ -142,6 +160,12 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 at::Tensor rms_norm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps,
                     at::ScalarType dtype) {
   return RmsNorm::apply(x_nd, optional_of(weight_d), eps, dtype);
+}
+
+std::tuple<at::Tensor, at::Tensor> rms_norm_fork(const at::Tensor& x_nd, const at::Tensor& weight_d,
+                                                 double eps, at::ScalarType dtype) {
+  variable_list out = RmsNormFork::apply(x_nd, optional_of(weight_d), eps, dtype);
+  return {out[0], out[1]};
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up_n2f) { return Swiglu::apply(gate_up_n2f); }

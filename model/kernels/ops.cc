@@ -78,13 +78,14 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_cpu(const at::Tensor& x,
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cpu(const at::Tensor& grad_in,
                                                          const at::Tensor& x,
                                                          const std::optional<at::Tensor>& weight,
-                                                         const at::Tensor& rstd) {
+                                                         const at::Tensor& rstd,
+                                                         const std::optional<at::Tensor>& skip) {
   const at::Tensor grad = grad_in.contiguous();
   const bool ff = is(x, at::kFloat) && is(grad, at::kFloat);
   const bool fh = is(x, at::kFloat) && is(grad, at::kBFloat16);
   const bool hh = is(x, at::kBFloat16) && is(grad, at::kBFloat16);
   if (!(ff || fh || hh) || x.dim() != 2 || x.stride(1) != 1) {
-    return reference::rms_norm_backward(grad, x, weight, rstd);
+    return reference::rms_norm_backward(grad, x, weight, rstd, skip);
   }
   const std::int64_t rows = x.size(0);
   const std::int64_t d = x.size(1);
@@ -119,6 +120,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cpu(const at::Tensor& grad_
       }
     }
   });
+  if (present(skip)) gx.add_(*skip);
   at::Tensor grad_weight;
   if (gain) {
     grad_weight = at::zeros({d}, partial.options());
@@ -279,7 +281,9 @@ TORCH_LIBRARY(tailor, library) {
   library.def(
       "rms_norm(Tensor x, Tensor? weight, float eps, ScalarType dtype) -> (Tensor, Tensor)");
   library.def(
-      "rms_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor rstd) -> (Tensor, Tensor)");
+      "rms_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor rstd, Tensor? skip=None) -> "
+      "(Tensor, Tensor)");
+  library.def("product_(Tensor(a!) out, Tensor? base, Tensor a, Tensor b) -> ()");
   library.def("swiglu(Tensor gate_up) -> Tensor");
   library.def("swiglu_backward(Tensor grad, Tensor gate_up) -> Tensor");
   library.def(
@@ -309,6 +313,7 @@ TORCH_LIBRARY_IMPL(tailor, CPU, library) {
 TORCH_LIBRARY_IMPL(tailor, CompositeExplicitAutograd, library) {
   library.impl("rms_norm", &reference::rms_norm);
   library.impl("rms_norm_backward", &reference::rms_norm_backward);
+  library.impl("product_", &reference::product_);
   library.impl("swiglu", &reference::swiglu);
   library.impl("swiglu_backward", &reference::swiglu_backward);
   library.impl("rope_split", &reference::rope_split);
@@ -327,9 +332,15 @@ std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
 }
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
                                                      const std::optional<at::Tensor>& weight,
-                                                     const at::Tensor& rstd) {
+                                                     const at::Tensor& rstd,
+                                                     const std::optional<at::Tensor>& skip) {
   static const auto handle = find<decltype(rms_norm_backward_cpu)>("tailor::rms_norm_backward");
-  return handle.call(grad, x, weight, rstd);
+  return handle.call(grad, x, weight, rstd, skip);
+}
+void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::Tensor& a,
+              const at::Tensor& b) {
+  static const auto handle = find<decltype(reference::product_)>("tailor::product_");
+  handle.call(out, base, a, b);
 }
 at::Tensor swiglu(const at::Tensor& gate_up) {
   static const auto handle = find<decltype(swiglu_cpu)>("tailor::swiglu");

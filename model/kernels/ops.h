@@ -1,9 +1,9 @@
 // The differentiable operations that Tailor adds to LibTorch, and how to reach them.
 //
 // Each is an operator of the dispatcher's library "tailor", with up to three implementations:
-//   reference.cc         plain ATen, any device and type; the definition the others are tested
-//   against ops.cc               CPU, float and bf16, over the loops of cpu_loops.h cuda/ CUDA, in
-//   libtailor_cuda.so, which registers itself when it is loaded
+//   reference.cc  plain ATen, any device and type; the definition that the others are tested
+//   against ops.cc        CPU, float and bf16, over the loops of cpu_loops.h cuda/         CUDA,
+//   float and bf16, in libtailor_cuda.so, which registers itself when it is loaded
 // So a kernel is added by writing one more implementation of an operator named here; callers do not
 // change. autograd.cc makes the functions below differentiable.
 //
@@ -23,6 +23,11 @@ namespace tailor::kernels {
 /// input).
 at::Tensor rms_norm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps,
                     at::ScalarType dtype);
+
+/// {x, rms_norm(x)} for a sub-block x + f(norm(x)): the first is for the residual path. The two
+/// gradients that meet in x are then added where the norm's own is made, not by a pass of its own.
+std::tuple<at::Tensor, at::Tensor> rms_norm_fork(const at::Tensor& x_nd, const at::Tensor& weight_d,
+                                                 double eps, at::ScalarType dtype);
 
 /// silu(gate) * up for rows that hold f gates, then f ups: (n, 2f) -> (n, f).
 at::Tensor swiglu(const at::Tensor& gate_up_n2f);
@@ -61,9 +66,11 @@ namespace reference {
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
                                             const std::optional<at::Tensor>& weight, double eps,
                                             at::ScalarType dtype);
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
-                                                     const std::optional<at::Tensor>& weight,
-                                                     const at::Tensor& rstd);
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
+    const at::Tensor& grad, const at::Tensor& x, const std::optional<at::Tensor>& weight,
+    const at::Tensor& rstd, const std::optional<at::Tensor>& skip = std::nullopt);
+void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::Tensor& a,
+              const at::Tensor& b);
 at::Tensor swiglu(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& gate_up);
 std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
@@ -83,9 +90,15 @@ namespace op {
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
                                             const std::optional<at::Tensor>& weight, double eps,
                                             at::ScalarType dtype);
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
-                                                     const std::optional<at::Tensor>& weight,
-                                                     const at::Tensor& rstd);
+/// `skip`: a gradient of x's shape and type that is added to x's.
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
+    const at::Tensor& grad, const at::Tensor& x, const std::optional<at::Tensor>& weight,
+    const at::Tensor& rstd, const std::optional<at::Tensor>& skip = std::nullopt);
+/// out_nm = a_nk b_km, or base_nm + a_nk b_km, for fp32 `out` and `base` (which may be `out`) and
+/// bf16 factors, either of which may be transposed. A GPU adds in fp32 where the product is made:
+/// one launch.
+void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::Tensor& a,
+              const at::Tensor& b);
 at::Tensor swiglu(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& gate_up);
 std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,

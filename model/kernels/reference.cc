@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
@@ -43,15 +44,23 @@ std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
 
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
                                                      const std::optional<at::Tensor>& weight,
-                                                     const at::Tensor& rstd) {
+                                                     const at::Tensor& rstd,
+                                                     const std::optional<at::Tensor>& skip) {
   const at::ScalarType wide = accumulate_type(x);
   const at::Tensor g = grad.to(wide);
   const at::Tensor xhat = x.to(wide) * rstd.unsqueeze(-1);
   const at::Tensor gw = present(weight) ? g * *weight : g;
-  const at::Tensor gx = rstd.unsqueeze(-1) * (gw - xhat * (gw * xhat).mean(-1, true));
+  at::Tensor gx = rstd.unsqueeze(-1) * (gw - xhat * (gw * xhat).mean(-1, true));
+  if (present(skip)) gx = gx + skip->to(wide);
   at::Tensor grad_weight;
   if (present(weight)) grad_weight = (g * xhat).sum(0);
   return {gx.to(x.scalar_type()), grad_weight};
+}
+
+void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::Tensor& a,
+              const at::Tensor& b) {
+  const at::Tensor product = at::mm(a.to(out.scalar_type()), b.to(out.scalar_type()));
+  out.copy_(present(base) ? *base + product : product);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {

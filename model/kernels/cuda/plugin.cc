@@ -11,6 +11,7 @@
 #include <optional>
 #include <tuple>
 
+#include "model/kernels/cuda/gemm.h"
 #include "model/kernels/cuda/launchers.h"
 
 namespace tailor::kernels::cuda {
@@ -52,14 +53,19 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_cuda(const at::Tensor& x_in,
   return {y, rstd};
 }
 
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cuda(const at::Tensor& grad_in,
-                                                          const at::Tensor& x_in,
-                                                          const std::optional<at::Tensor>& weight,
-                                                          const at::Tensor& rstd) {
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cuda(
+    const at::Tensor& grad_in, const at::Tensor& x_in, const std::optional<at::Tensor>& weight,
+    const at::Tensor& rstd, const std::optional<at::Tensor>& skip_in) {
   const c10::cuda::CUDAGuard guard(x_in.device());
   const at::Tensor grad = with_dense_rows(grad_in);
   const at::Tensor x = with_dense_rows(x_in);
   const at::Tensor gx = at::empty(x.sizes(), x.options());
+  const at::Tensor skip = present(skip_in) ? with_dense_rows(*skip_in) : at::Tensor();
+  TORCH_CHECK(!skip.defined() || skip.scalar_type() == x.scalar_type(),
+              "rms_norm_backward: skip is of another type than x");
+  TORCH_CHECK(!present(weight) || x.size(1) <= kNormWidthMax,
+              "rms_norm_backward takes rows of up to ", kNormWidthMax, " values, these have ",
+              x.size(1));
   const auto wide = x.options().dtype(at::kFloat);
   at::Tensor gw;
   at::Tensor partial;
@@ -69,8 +75,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cuda(const at::Tensor& grad
   }
   check(rms_norm_backward(
             matrix(grad), matrix(x), present(weight) ? weight->const_data_ptr<float>() : nullptr,
-            rstd.const_data_ptr<float>(), x.size(0), x.size(1), matrix(gx),
-            gw.defined() ? gw.mutable_data_ptr<float>() : nullptr,
+            rstd.const_data_ptr<float>(), skip.defined() ? matrix(skip) : Matrix(), x.size(0),
+            x.size(1), matrix(gx), gw.defined() ? gw.mutable_data_ptr<float>() : nullptr,
             partial.defined() ? partial.mutable_data_ptr<float>() : nullptr, stream_of(x)),
         "rms_norm_backward");
   return {gx, gw};
@@ -96,13 +102,106 @@ at::Tensor swiglu_backward_cuda(const at::Tensor& grad_in, const at::Tensor& gat
   return out;
 }
 
+// (B, heads, T, e) with a dense last dimension.
+HeadTensor heads_of(const at::Tensor& x) {
+  return {x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+at::Tensor dense_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+void check_angles(const at::Tensor& cos, const at::Tensor& sin, const RopeShape& shape) {
+  for (const at::Tensor& angles : {cos, sin}) {
+    TORCH_CHECK(angles.scalar_type() == at::kFloat && angles.is_contiguous() && angles.dim() == 2 &&
+                    angles.size(0) >= shape.sequence && angles.size(1) == shape.head_dim / 2,
+                "RoPE on a GPU takes dense fp32 cosines and sines of (T, head_dim / 2)");
+  }
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split_cuda(
+    const at::Tensor& qkv_in, const at::Tensor& cos, const at::Tensor& sin, std::int64_t batch,
+    std::int64_t heads, std::int64_t kv_heads) {
+  const c10::cuda::CUDAGuard guard(qkv_in.device());
+  const at::Tensor qkv = with_dense_rows(qkv_in);
+  const RopeShape shape{qkv.size(0) / batch, heads, kv_heads, qkv.size(1) / (heads + 2 * kv_heads)};
+  check_angles(cos, sin, shape);
+  const auto make = [&](std::int64_t count) {
+    return at::empty({batch, count, shape.sequence, shape.head_dim}, qkv.options());
+  };
+  const at::Tensor q = make(heads);
+  const at::Tensor k = make(kv_heads);
+  const at::Tensor v = make(kv_heads);
+  check(rope_split(matrix(qkv), batch, shape, cos.const_data_ptr<float>(),
+                   sin.const_data_ptr<float>(), heads_of(q), heads_of(k), heads_of(v),
+                   stream_of(qkv)),
+        "rope_split");
+  return {q, k, v};
+}
+
+at::Tensor rope_merge_cuda(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                           const at::Tensor& cos, const at::Tensor& sin) {
+  const c10::cuda::CUDAGuard guard(q_in.device());
+  // Attention's gradients come as (B, T, heads, e) in memory: read as they lie.
+  const at::Tensor q = dense_heads(q_in);
+  const at::Tensor k = dense_heads(k_in);
+  const at::Tensor v = dense_heads(v_in);
+  const RopeShape shape{q.size(2), q.size(1), k.size(1), q.size(3)};
+  check_angles(cos, sin, shape);
+  TORCH_CHECK(k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type(),
+              "rope_merge: q, k and v are of different types");
+  const at::Tensor qkv =
+      at::empty({q.size(0) * shape.sequence, (shape.heads + 2 * shape.kv_heads) * shape.head_dim},
+                q.options());
+  check(
+      rope_merge(matrix(qkv), q.size(0), shape, cos.const_data_ptr<float>(),
+                 sin.const_data_ptr<float>(), heads_of(q), heads_of(k), heads_of(v), stream_of(q)),
+      "rope_merge");
+  return qkv;
+}
+
+at::Tensor cross_entropy_cuda(at::Tensor& scores, const at::Tensor& targets_in, double scale,
+                              bool with_grad, double z_loss) {
+  const c10::cuda::CUDAGuard guard(scores.device());
+  // In place: a copy with dense rows would take the gradient with it.
+  TORCH_CHECK(scores.dim() == 2 && scores.stride(1) == 1 &&
+                  (scores.scalar_type() == at::kFloat || scores.scalar_type() == at::kBFloat16),
+              "cross_entropy_ on a GPU takes fp32 or bf16 scores with dense rows");
+  const at::Tensor targets = targets_in.contiguous();
+  TORCH_CHECK(targets.scalar_type() == at::kLong && targets.numel() == scores.size(0),
+              "cross_entropy_ takes one int64 target a row");
+  const at::Tensor loss = at::empty({scores.size(0)}, scores.options().dtype(at::kDouble));
+  check(cross_entropy(matrix(scores), targets.const_data_ptr<std::int64_t>(), scores.size(0),
+                      scores.size(1), static_cast<float>(scale), with_grad, z_loss,
+                      loss.mutable_data_ptr<double>(), stream_of(scores)),
+        "cross_entropy_");
+  return loss;
+}
+
+at::Tensor sum_squares_cuda(const at::Tensor& x_in) {
+  const c10::cuda::CUDAGuard guard(x_in.device());
+  TORCH_CHECK(x_in.scalar_type() != at::kDouble, "sum_squares on a GPU takes fp32 or bf16");
+  at::Tensor x = x_in.to(at::kFloat).contiguous();
+  if (reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 != 0) x = x.clone();
+  const auto wide = x.options().dtype(at::kDouble);
+  const at::Tensor out = at::empty({}, wide);
+  const at::Tensor partial = at::empty({kSumSquaresParts}, wide);
+  check(sum_squares(x.const_data_ptr<float>(), x.numel(), partial.mutable_data_ptr<double>(),
+                    out.mutable_data_ptr<double>(), stream_of(x)),
+        "sum_squares");
+  return out;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(tailor, CUDA, library) {
   library.impl("rms_norm", &rms_norm_cuda);
   library.impl("rms_norm_backward", &rms_norm_backward_cuda);
+  library.impl("product_", &product_);
   library.impl("swiglu", &swiglu_cuda);
   library.impl("swiglu_backward", &swiglu_backward_cuda);
+  library.impl("rope_split", &rope_split_cuda);
+  library.impl("rope_merge", &rope_merge_cuda);
+  library.impl("cross_entropy_", &cross_entropy_cuda);
+  library.impl("sum_squares", &sum_squares_cuda);
 }
 
 }  // namespace tailor::kernels::cuda
