@@ -27,6 +27,12 @@ void ManualClock::advance(std::int64_t delta_ms) {
   wall_ms_ += delta_ms;
 }
 
+double steady_seconds() {
+  timespec ts{};
+  TAILOR_CHECK(clock_gettime(CLOCK_MONOTONIC, &ts) == 0);
+  return static_cast<double>(ts.tv_sec) + static_cast<double>(ts.tv_nsec) * 1e-9;
+}
+
 double process_cpu_seconds() {
   timespec ts{};
   TAILOR_CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts) == 0);

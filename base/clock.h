@@ -51,6 +51,9 @@ class ManualClock final : public Clock {
   std::atomic<WallMs> wall_ms_;
 };
 
+/// Monotonic seconds of fine resolution with an arbitrary origin: for how long something took.
+double steady_seconds();
+
 /// CPU seconds used by this process (all threads): for benches and reports.
 double process_cpu_seconds();
 

@@ -14,6 +14,16 @@ bool all_finite(const at::Tensor& x) { return !(x - x).ne(0).any().item<bool>();
 }  // namespace
 
 at::Tensor TrainStep::run(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double lr) {
+  optimizer_.set_rate(lr);
+  const at::Tensor numbers = work(tokens_bt.to(device()), targets_bt.to(device()));
+  optimizer_.count_step();
+  return numbers;
+}
+
+at::Tensor TrainStep::work(const at::Tensor& tokens_bt, const at::Tensor& targets_bt) {
+  const auto over = [&](Phase phase) {
+    if (watcher_) watcher_(phase);
+  };
   const std::int64_t rows = tokens_bt.size(0);
   const std::int64_t micro = micro_rows_ > 0 ? std::min(micro_rows_, rows) : rows;
   const double scale = 1.0 / static_cast<double>(tokens_bt.numel());
@@ -23,12 +33,15 @@ at::Tensor TrainStep::run(const at::Tensor& tokens_bt, const at::Tensor& targets
   for (std::int64_t begin = 0; begin < rows; begin += micro) {
     const std::int64_t count = std::min(micro, rows - begin);
     const at::Tensor part =
-        decoder_.loss(tokens_bt.narrow(0, begin, count).to(decoder_.device()),
-                      targets_bt.narrow(0, begin, count).to(decoder_.device()), scale);
+        decoder_.loss(tokens_bt.narrow(0, begin, count), targets_bt.narrow(0, begin, count), scale);
+    over(Phase::kForward);
     part.backward();
+    over(Phase::kBackward);
     loss = loss.defined() ? loss + part.detach() : part.detach();
   }
-  return optimizer_.step(lr, loss);
+  const at::Tensor numbers = optimizer_.update(loss);
+  over(Phase::kUpdate);
+  return numbers;
 }
 
 std::string find_nonfinite(net::Decoder& decoder, const at::Tensor& tokens_bt,

@@ -5,7 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "model/net/decoder.h"
 #include "model/train/optimizer.h"
@@ -13,21 +15,42 @@
 
 namespace tailor::train {
 
-class TrainStep {
+/// Who runs steps: TrainStep, or one that records its work once and replays it (graphed_step.h).
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  /// See TrainStep::run.
+  virtual at::Tensor run(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double lr) = 0;
+};
+
+/// Parts of a step, for those who measure.
+enum class Phase { kForward, kBackward, kUpdate };
+
+class TrainStep final : public StepRunner {
  public:
   /// `micro_rows`: sequences of one forward pass; 0 = the whole batch. References must outlive it.
   TrainStep(net::Decoder& decoder, AdamW& optimizer, std::int64_t micro_rows)
       : decoder_(decoder), optimizer_(optimizer), micro_rows_(micro_rows) {}
 
-  /// One step on (rows, T) int64 CPU tensors. The loss is the sum over all tokens of the step
-  /// divided by their number, whatever the micro-batches. Returns {loss, gradient norm} (double, on
-  /// the device, not read).
-  at::Tensor run(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double lr);
+  /// One step on (rows, T) int64 tensors on the CPU or the device. The loss is the sum over all
+  /// tokens of the step divided by their number, whatever the micro-batches. Returns {loss,
+  /// gradient norm} (double, on the device, not read).
+  at::Tensor run(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double lr) override;
+
+  /// The device's part of `run`, for batches on the device: no wait, no copy from the host, and
+  /// state only in buffers of fixed address, so that it can be recorded once and replayed.
+  at::Tensor work(const at::Tensor& tokens_bt, const at::Tensor& targets_bt);
+
+  AdamW& optimizer() { return optimizer_; }
+  at::Device device() const { return decoder_.device(); }
+  /// Calls `watcher` when a phase has been launched (on a GPU it may not be over).
+  void watch(std::function<void(Phase)> watcher) { watcher_ = std::move(watcher); }
 
  private:
   net::Decoder& decoder_;
   AdamW& optimizer_;
   std::int64_t micro_rows_;
+  std::function<void(Phase)> watcher_;
 };
 
 /// Runs the batch again and says in words what is not finite first: a weight, a place of the

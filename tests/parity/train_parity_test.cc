@@ -13,9 +13,21 @@
 #include "model/train/schedule.h"
 #include "model/train/step.h"
 #include "tests/model/support.h"
+#ifdef TAILOR_PARITY_ON_GPU
+#include "tests/model/gpu.h"
+#endif
 
 namespace tailor {
 namespace {
+
+// The same file makes parity_test and, for a GPU, parity_gpu_test.
+#ifdef TAILOR_PARITY_ON_GPU
+using Base = test::GpuTest;
+const at::Device kDevice(at::kCUDA, 0);
+#else
+using Base = testing::Test;
+const at::Device kDevice(at::kCPU);
+#endif
 
 using nlohmann::json;
 
@@ -53,7 +65,7 @@ struct Case {
   bool bf16;
 };
 
-class TrainParity : public testing::TestWithParam<Case> {};
+class TrainParity : public Base, public testing::WithParamInterface<Case> {};
 
 TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
   const Case& param = GetParam();
@@ -65,7 +77,7 @@ TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
   ASSERT_TRUE(shape::validate(a).is_ok()) << shape::validate(a).message();
   ASSERT_EQ(shape::count_parameters(a).total, run["parameters"].get<std::int64_t>());
 
-  net::Decoder decoder(a, at::kCPU, param.bf16);
+  net::Decoder decoder(a, kDevice, param.bf16);
   const auto file = pretrained::SafetensorsFile::open(
       test::reference("train_parity/" + param.name + ".init.safetensors"));
   ASSERT_TRUE(file.has_value()) << file.error().message();
@@ -97,8 +109,8 @@ TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
     const at::Tensor batch = batches.select(0, i);
     const double lr = train::learning_rate(schedule, adam.lr, i, steps);
     EXPECT_NEAR(lr, run["lr"][at].get<double>(), 1e-15) << "step " << i;
-    const at::Tensor tokens = batch.narrow(1, 0, 32).contiguous();
-    const at::Tensor targets = batch.narrow(1, 1, 32).contiguous();
+    const at::Tensor tokens = batch.narrow(1, 0, 32).contiguous().to(kDevice);
+    const at::Tensor targets = batch.narrow(1, 1, 32).contiguous().to(kDevice);
     at::Tensor numbers;
     if (a.family == shape::Family::kOlmo2) {
       // transformers' Olmo2Config sets pad_token_id to 1 by default, and the embedding row of the
@@ -118,6 +130,7 @@ TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
     } else {
       numbers = step.run(tokens, targets, lr);
     }
+    numbers = numbers.to(at::kCPU);
     const double loss = numbers.const_data_ptr<double>()[0];
     const double norm = numbers.const_data_ptr<double>()[1];
     const double wanted = losses[at];
@@ -130,7 +143,7 @@ TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
     }
   }
   RecordProperty("worst_relative_loss_difference", std::to_string(worst * 1e9) + "e-9");
-  if (param.bf16) return;
+  if (param.bf16 || !kDevice.is_cpu()) return;
   // fp32 against fp32: far inside the published tolerance, or something is not the same
   // computation.
   EXPECT_LT(worst, 1e-6);

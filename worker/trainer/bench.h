@@ -8,16 +8,20 @@ namespace tailor::trainer {
 
 struct BenchOptions {
   std::string architecture_file;  ///< ARCH.toml
+  std::string device = "cpu";     ///< or "cuda:N"
   std::int64_t batch = 16;        ///< sequences of one step
+  std::int64_t micro_batch = 0;   ///< sequences of one forward pass; 0: all
   std::int64_t sequence_length = 128;
   bool bf16 = false;
+  bool graph = false;  ///< record the step once and replay it (GPU)
   int threads = 1;
-  int steps = 10;  ///< timed, after two that are not
+  int steps = 10;  ///< timed, after those that warm up
   bool json = false;
 };
 
-/// Prints to stdout: tokens_per_s (of the median step), gflops (training FLOPs of model/shape/count.h a
-/// second), peak_rss (bytes), step_ms, parameters. Returns the program's exit code.
+/// Prints speed, model FLOP/s, their share of the device's dense peak where that is known, time by
+/// phase and peak memory to stdout; docs/cli.md describes the JSON. Returns the program's exit
+/// code.
 int run_bench(const BenchOptions& options);
 
 }  // namespace tailor::trainer

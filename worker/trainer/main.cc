@@ -175,9 +175,13 @@ int main(int argc, char** argv) {
   trainer::BenchOptions bench;
   std::string dtype = "f32";
   CLI::App* bench_command =
-      app.add_subcommand("bench", "Time training steps of a shape on this machine's CPU.");
+      app.add_subcommand("bench", "Time training steps of a shape on this machine.");
   bench_command->add_option("--arch", bench.architecture_file, "ARCH.toml")->required();
+  bench_command->add_option("--device", bench.device, "cpu or cuda:N");
   bench_command->add_option("--batch", bench.batch, "sequences of one step");
+  bench_command->add_option("--micro-batch", bench.micro_batch,
+                            "sequences of one forward pass (0: all)");
+  bench_command->add_flag("--graph", bench.graph, "record the step as a CUDA graph and replay it");
   bench_command->add_option("--seq", bench.sequence_length, "tokens of a sequence");
   bench_command->add_option("--dtype", dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
   bench_command->add_option("--threads", bench.threads, "CPU threads");

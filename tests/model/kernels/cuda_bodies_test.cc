@@ -117,7 +117,7 @@ TEST(CudaBodiesTest, RmsNormAndItsGradientAreTheReferences) {
         check_norm<8, float, Bf16>(d, gain, skip);
         check_norm<8, Bf16, Bf16>(d, gain, skip);
       }
-      for (const std::int64_t d : {1, 7, 64, 301}) {
+      for (const std::int64_t d : {3, 7, 64, 301}) {
         check_norm<1, float, float>(d, gain, skip);
         check_norm<1, float, Bf16>(d, gain, skip);
         check_norm<1, Bf16, Bf16>(d, gain, skip);

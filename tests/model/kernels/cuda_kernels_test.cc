@@ -1,14 +1,24 @@
-// The CUDA kernels against the reference in double, and a training step on the GPU against the
-// CPU's. Skipped, with the reason, where the plugin cannot be loaded or no GPU is there.
+// The CUDA kernels against the reference in double, and training on a GPU: steps against the CPU's,
+// recorded steps against plain ones. Skipped, with the reason, where the plugin cannot be loaded or
+// no GPU is there. tests/gpu.sh runs these where a GPU is.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <dlfcn.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
 
 #include "model/kernels/ops.h"
 #include "model/net/decoder.h"
+#include "model/train/graphed_step.h"
 #include "model/train/optimizer.h"
+#include "model/train/staging.h"
 #include "model/train/step.h"
+#include "tests/model/gpu.h"
 #include "tests/model/support.h"
 
 namespace tailor::kernels {
@@ -16,62 +26,271 @@ namespace {
 
 using test::relative_difference;
 
-at::Tensor wide(const at::Tensor& x) { return x.to(at::kCPU, at::kDouble); }
+const at::Device kGpu(at::kCUDA, 0);
 
-class CudaKernels : public testing::Test {
+at::Tensor wide(const at::Tensor& x) { return x.to(at::kCPU, at::kDouble); }
+std::optional<at::Tensor> optional(const at::Tensor& x) {
+  return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
+}
+std::optional<at::Tensor> optional_wide(const at::Tensor& x) {
+  return x.defined() ? std::optional<at::Tensor>(wide(x)) : std::nullopt;
+}
+double rounding(at::ScalarType type) { return type == at::kFloat ? 5e-6 : 1.0 / 128; }
+
+class CudaKernels : public test::GpuTest {
  protected:
-  void SetUp() override {
-    void* plugin = ::dlopen((std::string(TAILOR_BIN_DIR) + "/libtailor_cuda.so").c_str(),
-                            RTLD_NOW | RTLD_GLOBAL);
-    if (plugin == nullptr) GTEST_SKIP() << ::dlerror();
-    const auto count = reinterpret_cast<int (*)()>(::dlsym(plugin, "tailor_cuda_device_count"));
-    ASSERT_NE(count, nullptr);
-    if (count() == 0) GTEST_SKIP() << "no GPU is visible";
+  at::Tensor draw(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
+    return at::randn(sizes).to(kGpu, type);
   }
 };
 
 TEST_F(CudaKernels, RmsNormAndItsGradientAgreeWithTheReference) {
-  for (const std::int64_t d : {7, 64, 300, 2048}) {
-    for (const auto type : {at::kFloat, at::kBFloat16}) {
-      const double tolerance = type == at::kFloat ? 5e-6 : 1.0 / 100;
-      const at::Tensor x = at::randn({517, d}).to(at::kCUDA);
-      const at::Tensor w = at::randn({d}).to(at::kCUDA);
-      const at::Tensor g = at::randn({517, d}).to(at::kCUDA, type);
-      const auto [y, rstd] = op::rms_norm(x, w, 1e-5, type);
-      const auto [gx, gw] = op::rms_norm_backward(g, x, w, rstd);
-      const auto [y2, rstd2] = reference::rms_norm(wide(x), wide(w), 1e-5, at::kDouble);
-      const auto [gx2, gw2] = reference::rms_norm_backward(wide(g), wide(x), wide(w), rstd2);
-      EXPECT_LT(relative_difference(wide(y), y2), tolerance) << d;
-      EXPECT_LT(relative_difference(wide(gx), gx2), tolerance) << d;
-      EXPECT_LT(relative_difference(wide(gw), gw2), tolerance) << d;
+  struct Types {
+    at::ScalarType x, y;
+  };
+  // 7 and 301 are read one value at a time; 4096 and 12288 leave room for fewer warps.
+  for (const std::int64_t d : {7, 64, 301, 768, 2048, 4096, 12288}) {
+    for (const Types types : {Types{at::kFloat, at::kFloat}, Types{at::kFloat, at::kBFloat16},
+                              Types{at::kBFloat16, at::kBFloat16}}) {
+      for (const bool gain : {true, false}) {
+        for (const bool with_skip : {true, false}) {
+          SCOPED_TRACE(testing::Message() << "d " << d << " x " << types.x << " y " << types.y
+                                          << " gain " << gain << " skip " << with_skip);
+          const std::int64_t rows = 133;
+          const at::Tensor x = draw({rows, d + 8}, types.x).narrow(1, 0, d);
+          const at::Tensor w = gain ? draw({d}) : at::Tensor();
+          const at::Tensor g = draw({rows, d}, types.y);
+          const at::Tensor skip = with_skip ? draw({rows, d}, types.x) : at::Tensor();
+          const auto [y, rstd] = op::rms_norm(x, optional(w), 1e-5, types.y);
+          const auto [gx, gw] = op::rms_norm_backward(g, x, optional(w), rstd, optional(skip));
+          const auto [y2, rstd2] =
+              reference::rms_norm(wide(x), optional_wide(w), 1e-5, at::kDouble);
+          const auto [gx2, gw2] = reference::rms_norm_backward(wide(g), wide(x), optional_wide(w),
+                                                               rstd2, optional_wide(skip));
+          EXPECT_LT(relative_difference(wide(y), y2), rounding(types.y));
+          EXPECT_LT(relative_difference(wide(gx), gx2), rounding(types.x));
+          if (gain) {
+            EXPECT_LT(relative_difference(wide(gw), gw2), 5e-6);
+          }
+        }
+      }
     }
   }
 }
 
 TEST_F(CudaKernels, SwigluAndItsGradientAgreeWithTheReference) {
-  const at::Tensor x = at::randn({333, 2 * 77}).to(at::kCUDA);
-  const at::Tensor g = at::randn({333, 77}).to(at::kCUDA);
-  EXPECT_LT(relative_difference(wide(op::swiglu(x)), reference::swiglu(wide(x))), 2e-6);
-  EXPECT_LT(relative_difference(wide(op::swiglu_backward(g, x)),
-                                reference::swiglu_backward(wide(g), wide(x))),
-            2e-6);
+  for (const std::int64_t f : {3, 77, 512, 2048}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      const at::Tensor x = draw({333, 2 * f}, type);
+      const at::Tensor g = draw({333, f}, type);
+      EXPECT_LT(relative_difference(wide(op::swiglu(x)), reference::swiglu(wide(x))),
+                rounding(type))
+          << f;
+      EXPECT_LT(relative_difference(wide(op::swiglu_backward(g, x)),
+                                    reference::swiglu_backward(wide(g), wide(x))),
+                rounding(type))
+          << f;
+    }
+  }
+}
+
+TEST_F(CudaKernels, RopeSplitsAndMergesAsTheReference) {
+  struct Heads {
+    std::int64_t heads, kv_heads, e;
+  };
+  for (const Heads h : {Heads{12, 12, 64}, Heads{8, 2, 128}, Heads{3, 1, 48}, Heads{4, 2, 6}}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(testing::Message() << "H " << h.heads << " e " << h.e << " " << type);
+      const std::int64_t batch = 3;
+      const std::int64_t time = 37;
+      const at::Tensor angle = at::randn({time, h.e / 2}, at::kDouble) * 3;
+      const at::Tensor cos = angle.cos().to(kGpu, at::kFloat);
+      const at::Tensor sin = angle.sin().to(kGpu, at::kFloat);
+      const at::Tensor packed = draw({batch * time, (h.heads + 2 * h.kv_heads) * h.e}, type);
+      const auto [q, k, v] = op::rope_split(packed, cos, sin, batch, h.heads, h.kv_heads);
+      const auto [q2, k2, v2] =
+          reference::rope_split(wide(packed), wide(cos), wide(sin), batch, h.heads, h.kv_heads);
+      EXPECT_LT(relative_difference(wide(q), q2), rounding(type));
+      EXPECT_LT(relative_difference(wide(k), k2), rounding(type));
+      EXPECT_EQ(relative_difference(wide(v), v2), 0);
+      // Gradients as attention gives them, and dense ones.
+      const at::Tensor gq = draw({batch, time, h.heads, h.e}, type).transpose(1, 2);
+      const at::Tensor gk = draw({batch, time, h.kv_heads, h.e}, type).transpose(1, 2);
+      const at::Tensor gv = draw({batch, h.kv_heads, time, h.e}, type);
+      EXPECT_LT(relative_difference(
+                    wide(op::rope_merge(gq, gk, gv, cos, sin)),
+                    reference::rope_merge(wide(gq), wide(gk), wide(gv), wide(cos), wide(sin))),
+                rounding(type));
+    }
+  }
+}
+
+TEST_F(CudaKernels, CrossEntropyAndItsGradientAgreeWithTheReference) {
+  for (const std::int64_t v : {2, 77, 4096, 50304}) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      for (const double z_loss : {0.0, 1e-3}) {
+        SCOPED_TRACE(testing::Message() << "v " << v << " " << type << " z " << z_loss);
+        at::Tensor scores = (at::randn({65, v}) * 4).to(kGpu, type);
+        at::Tensor targets = at::randint(v, {65}, at::kLong);
+        targets[3] = -100;
+        targets[4] = v - 1;
+        at::Tensor wanted = wide(scores);
+        const at::Tensor losses2 = reference::cross_entropy_(wanted, targets, 0.125, true, z_loss);
+        const at::Tensor on_gpu = targets.to(kGpu);
+        const at::Tensor only = op::cross_entropy_(scores, on_gpu, 0.125, false, z_loss);
+        const at::Tensor losses = op::cross_entropy_(scores, on_gpu, 0.125, true, z_loss);
+        EXPECT_EQ((wide(losses) - wide(only)).abs().max().item<double>(), 0);
+        EXPECT_LT(relative_difference(wide(losses), losses2), 1e-5);
+        EXPECT_LT(relative_difference(wide(scores), wanted), rounding(type));
+      }
+    }
+  }
+}
+
+TEST_F(CudaKernels, ASumOfSquaresIsThatOfDoublesAndTheSameOnEveryRun) {
+  for (const std::int64_t n : {1, 5, 4096, 3000001}) {
+    const at::Tensor x = draw({n});
+    const at::Tensor sum = op::sum_squares(x);
+    EXPECT_LT(relative_difference(wide(sum), wide(x).square().sum()), 1e-12) << n;
+    EXPECT_TRUE(test::same_bits(sum.to(at::kCPU), op::sum_squares(x).to(at::kCPU)));
+    // From an address that is no multiple of 16.
+    const at::Tensor tail = x.narrow(0, n / 2, n - n / 2);
+    EXPECT_LT(relative_difference(wide(op::sum_squares(tail)), wide(tail).square().sum()), 1e-12);
+  }
+}
+
+TEST_F(CudaKernels, ProductsAreMadeAndAddedInFp32ForEveryLayout) {
+  struct Sizes {
+    std::int64_t n, k, m;
+  };
+  for (const Sizes s : {Sizes{256, 768, 512}, Sizes{64, 40, 24}, Sizes{5, 7, 3}}) {
+    const at::Tensor a = draw({s.n, s.k}, at::kBFloat16);
+    const at::Tensor b = draw({s.k, s.m}, at::kBFloat16);
+    const at::Tensor wanted = at::mm(wide(a), wide(b));
+    const at::Tensor base = draw({s.n, s.m});
+    for (const at::Tensor& left : {a, a.t().contiguous().t()}) {
+      for (const at::Tensor& right : {b, b.t().contiguous().t()}) {
+        SCOPED_TRACE(testing::Message() << s.n << " " << s.k << " " << s.m);
+        at::Tensor out = draw({s.n, s.m});
+        op::product_(out, std::nullopt, left, right);
+        EXPECT_LT(relative_difference(wide(out), wanted), 2e-5);
+        op::product_(out, base, left, right);
+        EXPECT_LT(relative_difference(wide(out), wanted + wide(base)), 2e-5);
+        op::product_(out, out, left, right);
+        EXPECT_LT(relative_difference(wide(out), wanted * 2 + wide(base)), 2e-5);
+      }
+    }
+  }
+}
+
+// One network, optimiser and step.
+struct Training {
+  net::Decoder decoder;
+  train::AdamW optimizer;
+  train::TrainStep step;
+  Training(const shape::Architecture& a, at::Device device, bool bf16, std::int64_t micro_rows = 0)
+      : decoder(a, device, bf16),
+        optimizer(decoder.parameters(), {}),
+        step(decoder, optimizer, micro_rows) {
+    decoder.initialise(1, 0.05);
+  }
+};
+
+std::vector<shape::Architecture> architectures() {
+  shape::Architecture conventional = test::small_architecture();
+  conventional.head_dim = 16;
+  shape::Architecture hourglass = conventional;
+  hourglass.ffn_kind = shape::FfnKind::kHourglass;
+  hourglass.widths = shape::uniform_widths(2, 3, 24);
+  shape::Architecture olmo2 = conventional;
+  olmo2.family = shape::Family::kOlmo2;
+  olmo2.ffn_norm = shape::FfnNorm::kPerSubPost;
+  olmo2.tie_embeddings = false;
+  return {conventional, hourglass, olmo2};
 }
 
 TEST_F(CudaKernels, TrainingStepsFollowTheCpu) {
-  net::Decoder cpu(test::small_architecture(), at::kCPU, false);
-  net::Decoder gpu(test::small_architecture(), at::Device(at::kCUDA, 0), false);
-  cpu.initialise(1, 0.05);
-  gpu.initialise(1, 0.05);
-  train::AdamW cpu_adam(cpu.parameters(), {});
-  train::AdamW gpu_adam(gpu.parameters(), {});
-  train::TrainStep cpu_step(cpu, cpu_adam, 0);
-  train::TrainStep gpu_step(gpu, gpu_adam, 0);
-  for (int i = 0; i < 5; ++i) {
-    const at::Tensor tokens = at::randint(64, {4, 16}, at::kLong);
-    const at::Tensor targets = at::randint(64, {4, 16}, at::kLong);
-    const at::Tensor a = cpu_step.run(tokens, targets, 1e-3);
-    const at::Tensor b = gpu_step.run(tokens, targets, 1e-3);
-    EXPECT_LT(relative_difference(wide(b), a), 1e-4) << i;
+  for (const shape::Architecture& a : architectures()) {
+    for (const bool bf16 : {false, true}) {
+      Training cpu(a, at::kCPU, bf16);
+      Training gpu(a, kGpu, bf16, 3);
+      for (int i = 0; i < 10; ++i) {
+        const at::Tensor tokens = at::randint(64, {4, 16}, at::kLong);
+        const at::Tensor targets = at::randint(64, {4, 16}, at::kLong);
+        const at::Tensor wanted = cpu.step.run(tokens, targets, 1e-3);
+        const at::Tensor got = wide(gpu.step.run(tokens, targets, 1e-3));
+        EXPECT_LT(relative_difference(got[0], wanted[0]), bf16 ? 2e-2 : 1e-4) << i;
+        EXPECT_LT(relative_difference(got[1], wanted[1]), bf16 ? 5e-2 : 1e-3) << i;
+      }
+    }
+  }
+}
+
+TEST_F(CudaKernels, RecordedStepsAreThePlainOnesBitForBit) {
+  for (const shape::Architecture& a : architectures()) {
+    for (const bool bf16 : {false, true}) {
+      SCOPED_TRACE(testing::Message() << shape::canonical_json(a) << " bf16 " << bf16);
+      Training plain(a, kGpu, bf16, 2);
+      Training recorded(a, kGpu, bf16, 2);
+      train::GraphedStep runner(recorded.step, make_graph());
+      std::vector<at::Tensor> wanted;
+      std::vector<at::Tensor> got;
+      for (int i = 0; i < 20; ++i) {
+        const at::Tensor tokens = at::randint(64, {4, 16}, at::kLong);
+        const at::Tensor targets = at::randint(64, {4, 16}, at::kLong);
+        const double lr = 1e-3 * (1 + i % 5);
+        wanted.push_back(plain.step.run(tokens, targets, lr));
+        got.push_back(runner.run(tokens, targets, lr));
+      }
+      ASSERT_TRUE(runner.recorded());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(test::same_bits(got[i].to(at::kCPU), wanted[i].to(at::kCPU)))
+            << "step " << i << ": " << wide(got[i])[0].item<double>() << " and "
+            << wide(wanted[i])[0].item<double>();
+      }
+      EXPECT_TRUE(test::same_bits(plain.decoder.parameters().flat().to(at::kCPU),
+                                  recorded.decoder.parameters().flat().to(at::kCPU)));
+      EXPECT_EQ(recorded.optimizer.steps(), 20);
+    }
+  }
+}
+
+TEST_F(CudaKernels, AStepThatIsNotFiniteChangesNoWeightInARecordingEither) {
+  Training run(test::small_architecture(), kGpu, false);
+  train::GraphedStep runner(run.step, make_graph(), 1);
+  const at::Tensor tokens = at::zeros({4, 16}, at::kLong);
+  for (int i = 0; i < 3; ++i) runner.run(tokens, tokens, 1e-3);
+  ASSERT_TRUE(runner.recorded());
+  at::Tensor flat = run.decoder.parameters().flat();
+  flat[3] = std::numeric_limits<float>::infinity();
+  const at::Tensor broken = flat.to(at::kCPU);
+  const at::Tensor numbers = wide(runner.run(tokens, tokens, 1e-3));
+  EXPECT_FALSE(std::isfinite(numbers[0].item<double>()) &&
+               std::isfinite(numbers[1].item<double>()));
+  runner.run(tokens, tokens, 1e-3);
+  EXPECT_TRUE(test::same_bits(flat.to(at::kCPU), broken));
+}
+
+TEST_F(CudaKernels, StagedBatchesArriveWhileStepsRun) {
+  train::Staging staging(kGpu, 64, 512);
+  const at::Tensor work = draw({2048, 2048});
+  at::Tensor sums = at::zeros({20}, at::TensorOptions().device(kGpu).dtype(at::kLong));
+  const auto send = [&](std::int64_t value) {
+    staging.host().tokens.fill_(value);
+    staging.host().targets.fill_(value);
+    staging.send();
+  };
+  send(0);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const train::Batch& batch = staging.take();
+    at::Tensor product = work;
+    for (int j = 0; j < 5; ++j) product = at::mm(product, work);  // keeps the GPU behind the host
+    sums[i].copy_(batch.tokens.sum() + batch.targets.sum());
+    send(i + 1);
+  }
+  const at::Tensor read = sums.to(at::kCPU);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(read[i].item<std::int64_t>(), 2 * 64 * 512 * i) << i;
   }
 }
 

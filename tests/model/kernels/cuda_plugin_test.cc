@@ -2,7 +2,12 @@
 // nobody defines: each undefined one is looked up in the libraries that it is loaded with.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
@@ -11,15 +16,24 @@
 namespace tailor {
 namespace {
 
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return text;
+  char buffer[4096];
+  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, pipe))
+    text.append(buffer, got);
+  ::pclose(pipe);
+  return text;
+}
+
 // Symbol names that `nm` prints, without versions.
 std::set<std::string> symbols(const std::string& arguments) {
   std::set<std::string> names;
-  FILE* pipe = ::popen(("nm -D " + arguments + " 2>/dev/null").c_str(), "r");
-  if (pipe == nullptr) return names;
-  char* line = nullptr;
-  std::size_t size = 0;
-  while (::getline(&line, &size, pipe) > 0) {
-    std::istringstream fields{std::string(line)};
+  std::istringstream lines(output_of("nm -D " + arguments + " 2>/dev/null"));
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream fields(line);
     std::string field;
     std::string last;
     std::string kind;
@@ -31,19 +45,11 @@ std::set<std::string> symbols(const std::string& arguments) {
     if (kind == "w" || kind == "v") continue;
     names.insert(last.substr(0, last.find('@')));
   }
-  std::free(line);
-  ::pclose(pipe);
   return names;
 }
 
 std::string library_of_compiler(const std::string& name) {
-  FILE* pipe = ::popen(("g++ -print-file-name=" + name).c_str(), "r");
-  char path[4096] = {};
-  if (pipe != nullptr) {
-    if (std::fgets(path, sizeof path, pipe) == nullptr) path[0] = '\0';
-    ::pclose(pipe);
-  }
-  std::string text = path;
+  std::string text = output_of("g++ -print-file-name=" + name);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
@@ -58,6 +64,7 @@ TEST(CudaPluginTest, EveryUndefinedSymbolIsExportedByALibraryItIsLoadedWith) {
        {"libtorch_cuda.so", "libc10_cuda.so", "libtorch_cpu.so", "libc10.so", "libcudart.so.13"}) {
     libraries.push_back(std::string(TAILOR_TORCH_LIB) + "/" + name);
   }
+  libraries.push_back(TAILOR_CUBLASLT);
   for (const char* name :
        {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}) {
     libraries.push_back(library_of_compiler(name));
@@ -68,11 +75,60 @@ TEST(CudaPluginTest, EveryUndefinedSymbolIsExportedByALibraryItIsLoadedWith) {
     if (!offered.contains(name)) missing += "\n  " + name;
   }
   EXPECT_EQ(missing, "");
-  // Its own part: it uses the dispatcher and CUDA's run time, and offers what the trainer asks for.
-  EXPECT_TRUE(wanted.contains("cudaGetDeviceCount"));
+  // Its own part: the dispatcher, CUDA's run time, products and graphs; and what the trainer asks
+  // for.
+  const auto wants = [&](const std::string& start) {
+    const auto found = wanted.lower_bound(start);
+    return found != wanted.end() && found->starts_with(start);
+  };
+  for (const char* name : {"cudaGetDeviceCount", "cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic",
+                           "_ZN2at4cuda9CUDAGraph13capture_begin", "_ZN2at4cuda9CUDAGraph6replay",
+                           "_ZN5torch7LibraryC1E"}) {
+    EXPECT_TRUE(wants(name)) << name;
+  }
   const std::set<std::string> own = symbols("--defined-only " + plugin);
-  EXPECT_TRUE(own.contains("tailor_cuda_device_count"));
-  EXPECT_TRUE(own.contains("tailor_cuda_device_name"));
+  for (const char* name :
+       {"tailor_cuda_device_count", "tailor_cuda_device_name", "tailor_cuda_make_graph"}) {
+    EXPECT_TRUE(own.contains(name)) << name;
+  }
+}
+
+// Architectures whose machine code stands in the fat binaries of `file`: a header (magic, version,
+// its size, size of what follows), then entries (kind: 2 for machine code; header size; size; ...
+// at 28 the architecture), as cuobjdump lists them.
+std::set<std::uint32_t> architectures_of(const std::string& file) {
+  const auto number = [&](std::size_t at, auto value) {
+    if (at + sizeof value <= file.size()) std::memcpy(&value, file.data() + at, sizeof value);
+    return value;
+  };
+  std::set<std::uint32_t> found;
+  const std::string magic("\x50\xed\x55\xba", 4);
+  for (std::size_t at = file.find(magic); at != std::string::npos; at = file.find(magic, at + 4)) {
+    const std::size_t end = at + 16 + number(at + 8, std::uint64_t{0});
+    for (std::size_t entry = at + 16; entry + 64 <= std::min(end, file.size());) {
+      if (number(entry, std::uint16_t{0}) == 2) found.insert(number(entry + 28, std::uint32_t{0}));
+      entry += number(entry + 4, std::uint32_t{0}) + number(entry + 8, std::uint64_t{0});
+    }
+  }
+  return found;
+}
+
+TEST(CudaPluginTest, EveryKernelIsThereForEveryArchitecture) {
+  std::ifstream stream(std::string(TAILOR_BIN_DIR) + "/libtailor_cuda.so", std::ios::binary);
+  const std::string file((std::istreambuf_iterator<char>(stream)), {});
+  // Kernels are registered by name; the names of template instances hold that of the template.
+  for (const char* kernel : {"rms_norm_kernel", "rms_norm_backward_kernel", "column_sum_kernel",
+                             "swiglu_kernel", "swiglu_backward_kernel", "rope_kernel",
+                             "cross_entropy_kernel", "sum_squares_kernel", "sum_parts_kernel"}) {
+    EXPECT_NE(file.find(std::to_string(std::strlen(kernel)) + kernel), std::string::npos) << kernel;
+  }
+  const std::set<std::uint32_t> found = architectures_of(file);
+  std::istringstream wanted(TAILOR_CUDA_ARCHITECTURES);
+  std::string architecture;
+  while (std::getline(wanted, architecture, ';')) {
+    EXPECT_TRUE(found.contains(static_cast<std::uint32_t>(std::stoul(architecture))))
+        << "no machine code for sm_" << architecture;
+  }
 }
 
 }  // namespace

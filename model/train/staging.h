@@ -1,0 +1,53 @@
+// Batches on their way to a GPU: filled in page-locked memory and copied on a stream of their own
+// while the step before is still running, so that the GPU waits neither for the loader nor for the
+// bus. On the CPU the same calls hand the filled tensors over, and nothing is copied.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+namespace tailor::train {
+
+/// Tokens and their targets, (rows, T) int64.
+struct Batch {
+  at::Tensor tokens;
+  at::Tensor targets;
+};
+
+/// Use: fill host(), send(), take(), launch the step; then fill the next while it runs.
+/// At most one batch is sent and not taken. Threads: one.
+class Staging {
+ public:
+  Staging(at::Device device, std::int64_t rows, std::int64_t time);
+
+  /// Host tensors of the next batch, to be overwritten. Waits until their last copy is over.
+  const Batch& host();
+  /// Starts the copy of host() to the device. REQUIRES: the batch sent before was taken.
+  void send();
+  /// The batch that was sent, on the device, for work on the current stream. It is overwritten by
+  /// the second send() after this.
+  const Batch& take();
+  /// True between send() and take().
+  bool sent() const { return sent_; }
+
+ private:
+  struct Slot {
+    Batch host;
+    Batch device;
+    std::optional<c10::Event> copied;  // on the copy stream
+    std::optional<c10::Event> used;    // on the stream of the step that took it
+  };
+
+  at::Device device_;
+  std::optional<c10::Stream> copy_stream_;  // none on the CPU
+  std::array<Slot, 2> slots_;
+  std::size_t next_ = 0;  // to be filled
+  bool sent_ = false;
+};
+
+}  // namespace tailor::train
