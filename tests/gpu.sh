@@ -35,11 +35,12 @@ if [ -z "$build" ]; then
   [ -d "$build/bin" ] || build=build
 fi
 programs=(bin/tailor-trainer bin/libtailor_cuda.so)
-tests=(model_gpu_test parity_gpu_test model_ranks_gpu_test)
+also=(bin/libtailor_geometry_cuda.so)
+tests=(model_gpu_test parity_gpu_test geometry_gpu_test model_ranks_gpu_test)
 
 if [ -n "$pack" ]; then
   mkdir -p "$pack/bin" "$pack/tests" "$pack/lib"
-  for file in "${programs[@]}" "${tests[@]/#/tests/}"; do
+  for file in "${programs[@]}" "${also[@]}" "${tests[@]/#/tests/}"; do
     [ -e "$build/$file" ] || { say "not built, not packed: $build/$file"; continue; }
     cp "$build/$file" "$pack/$file"
     strip --strip-unneeded "$pack/$file"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "geometry/accelerator.h"
 #include "geometry/rips.h"
@@ -19,7 +20,8 @@ using testing::PlainAccelerator;
 class GeometryOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto opened = open_accelerator("cuda:0", TAILOR_BIN_DIR);
+    const char* given = std::getenv("TAILOR_BIN");  // tests/gpu.sh, where it was not built
+    auto opened = open_accelerator("cuda:0", given != nullptr ? given : TAILOR_BIN_DIR);
     if (!opened) GTEST_SKIP() << "no GPU: " << opened.error().message();
     gpu_ = std::move(*opened);
     std::printf("on %s\n", gpu_->name().c_str());

@@ -47,9 +47,16 @@ struct Lie {
   auto operator<=>(const Lie&) const = default;
 };
 
+bool dense_rows(const at::Tensor& x) {
+  return x.stride(1) == 1 && (x.size(0) == 1 || x.stride(0) >= x.size(1));
+}
+bool dense_columns(const at::Tensor& x) {
+  return x.stride(0) == 1 && (x.size(1) == 1 || x.stride(1) >= x.size(0));
+}
+
 Lie lie_of(const at::Tensor& x) {
-  if (x.stride(1) == 1) return {false, std::max(x.stride(0), x.size(1))};
-  TORCH_CHECK(x.stride(0) == 1, "product_ takes matrices with dense rows or columns");
+  if (dense_rows(x)) return {false, std::max(x.stride(0), x.size(1))};
+  TORCH_CHECK(dense_columns(x), "product_ takes matrices with dense rows or columns");
   return {true, std::max(x.stride(1), x.size(0))};
 }
 
@@ -145,12 +152,12 @@ void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::
   TORCH_CHECK(out.scalar_type() == at::kFloat && (!based || base->scalar_type() == at::kFloat) &&
                   a_in.scalar_type() == at::kBFloat16 && b_in.scalar_type() == at::kBFloat16,
               "product_ on a GPU takes fp32 sums of bf16 products");
-  TORCH_CHECK(out.stride(1) == 1 && (!based || base->stride(1) == 1),
+  TORCH_CHECK(dense_rows(out) && (!based || dense_rows(*base)),
               "product_ writes and adds to dense rows");
   if (out.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(out.device());
   const auto dense = [](const at::Tensor& m) {
-    return m.stride(0) == 1 || m.stride(1) == 1 ? m : m.contiguous();
+    return dense_rows(m) || dense_columns(m) ? m : m.contiguous();
   };
   const at::Tensor a = dense(a_in);
   const at::Tensor b = dense(b_in);
