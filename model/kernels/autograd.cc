@@ -86,9 +86,14 @@ struct RopeSplit : torch::autograd::Function<RopeSplit> {
   }
 };
 
-// Rows of scores held at once: `wanted`, or about half a million scores.
+// Rows of scores held at once: `wanted`, or those of half a million scores on a CPU, where they
+// should stay in its cache, and of 268 million (512 MiB of bf16) on a GPU, where products should be
+// large.
 std::int64_t rows_of_chunk(std::int64_t wanted, const at::Tensor& weight_vd) {
-  return wanted > 0 ? wanted : std::clamp<std::int64_t>((1 << 19) / weight_vd.size(0), 64, 4096);
+  if (wanted > 0) return wanted;
+  const bool cpu = weight_vd.is_cpu();
+  return std::clamp<std::int64_t>((1 << (cpu ? 19 : 28)) / weight_vd.size(0), 64,
+                                  cpu ? 4096 : 65536);
 }
 
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
@@ -118,13 +123,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       const at::Tensor x_c = x.narrow(0, begin, count);
       at::Tensor product = all_scores.narrow(0, 0, count);
       multiply_into(product, x_c, weight.t(), /*add=*/false);
-      at::Tensor scores = low ? product.to(at::kFloat) : product;
+      // A GPU's kernel widens bf16 scores itself and leaves the gradient in their place.
+      const bool copied = low && x.is_cpu();
+      at::Tensor scores = copied ? product.to(at::kFloat) : product;
       const at::Tensor losses =
           op::cross_entropy_(scores, targets.narrow(0, begin, count), scale, with_grad, z_loss);
       total.add_(losses.sum());
       if (!with_grad) continue;
       at::Tensor gx_c = gx.narrow(0, begin, count);
-      multiply_backward(gx_c, gw, low ? product.copy_(scores) : scores, x_c, weight);
+      multiply_backward(gx_c, gw, copied ? product.copy_(scores) : scores, x_c, weight);
     }
     if (with_grad) {
       context->save_for_backward(
@@ -201,7 +208,7 @@ at::Tensor linear_row_losses(const at::Tensor& x_nd, const at::Tensor& weight_vd
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     at::Tensor scores = at::mm(x.narrow(0, begin, count), weight.t());
-    if (scores.scalar_type() != at::kDouble) scores = scores.to(at::kFloat);
+    if (scores.is_cpu() && scores.scalar_type() != at::kDouble) scores = scores.to(at::kFloat);
     losses.narrow(0, begin, count)
         .copy_(op::cross_entropy_(scores, targets_n.narrow(0, begin, count), 1.0, false));
   }

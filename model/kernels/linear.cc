@@ -33,8 +33,7 @@ struct Linear : torch::autograd::Function<Linear> {
     at::Tensor y;
     if (base) {
       y = at::empty_like(*base, at::MemoryFormat::Contiguous);
-      y.copy_(*base);
-      multiply_into(y, x, working.t(), /*add=*/true);
+      add_product(y, *base, x, working.t());
     } else {
       y = at::empty({x.size(0), working.size(0)}, x.options());
       multiply_into(y, x, working.t(), /*add=*/false);

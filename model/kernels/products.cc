@@ -11,6 +11,7 @@
 
 #include "model/kernels/cpu_loops.h"
 #include "model/kernels/linear.h"
+#include "model/kernels/ops.h"
 
 namespace tailor::kernels {
 namespace {
@@ -85,6 +86,11 @@ void wide_product_block(const at::Tensor& a, const at::Tensor& b, at::Tensor out
   narrow(wide_out, out);
 }
 
+// A GPU adds a product to fp32 sums where it is made.
+bool summed_in_place(const at::Tensor& out, const at::Tensor& a) {
+  return !out.is_cpu() && out.scalar_type() == at::kFloat && a.scalar_type() == at::kBFloat16;
+}
+
 }  // namespace
 
 bool cpu_multiplies_bf16() {
@@ -112,9 +118,21 @@ void multiply_into(at::Tensor& out_nm, const at::Tensor& a_nk, const at::Tensor&
     }
   } else if (out_nm.scalar_type() == a_nk.scalar_type()) {
     add ? out_nm.addmm_(a_nk, b_km) : at::mm_out(out_nm, a_nk, b_km);
+  } else if (summed_in_place(out_nm, a_nk)) {
+    op::product_(out_nm, add ? std::optional<at::Tensor>(out_nm) : std::nullopt, a_nk, b_km);
   } else {
     const at::Tensor product = at::mm(a_nk, b_km);
     add ? out_nm.add_(product) : out_nm.copy_(product);
+  }
+}
+
+void add_product(at::Tensor& out_nm, const at::Tensor& base_nm, const at::Tensor& a_nk,
+                 const at::Tensor& b_km) {
+  if (summed_in_place(out_nm, a_nk)) {
+    op::product_(out_nm, base_nm, a_nk, b_km);
+  } else {
+    out_nm.copy_(base_nm);
+    multiply_into(out_nm, a_nk, b_km, /*add=*/true);
   }
 }
 

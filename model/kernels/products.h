@@ -13,6 +13,10 @@ bool widened(const at::Tensor& x);
 /// out_nm = a_nk b_km, or out_nm += a_nk b_km with `add`.
 void multiply_into(at::Tensor& out_nm, const at::Tensor& a_nk, const at::Tensor& b_km, bool add);
 
+/// out_nm = base_nm + a_nk b_km; `out` and `base` have one type and do not overlap.
+void add_product(at::Tensor& out_nm, const at::Tensor& base_nm, const at::Tensor& a_nk,
+                 const at::Tensor& b_km);
+
 /// out_mk += g_nm^T x_nk.
 void add_outer(at::Tensor& out_mk, const at::Tensor& g_nm, const at::Tensor& x_nk);
 

@@ -102,14 +102,16 @@ at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double 
                           bool with_grad, double z_loss) {
   const at::Tensor scored = targets.ge(0);  // a negative target is skipped
   const at::Tensor column = targets.clamp_min(0).unsqueeze(1);
-  const at::Tensor log_z = at::logsumexp(logits, {1});
-  at::Tensor loss = (log_z - logits.gather(1, column).squeeze(1)).to(at::kDouble) * scored;
+  at::Tensor wide = logits.to(accumulate_type(logits));  // itself, unless the scores are narrow
+  const at::Tensor log_z = at::logsumexp(wide, {1});
+  at::Tensor loss = (log_z - wide.gather(1, column).squeeze(1)).to(at::kDouble) * scored;
   if (z_loss != 0) loss += log_z.to(at::kDouble).square() * scored * z_loss;
   if (with_grad) {
-    logits.copy_(at::softmax(logits, 1));
-    if (z_loss != 0) logits.mul_((log_z * (2 * z_loss) + 1).unsqueeze(1));
-    logits.scatter_(1, column, logits.gather(1, column) - 1);
-    logits.mul_(scored.unsqueeze(1) * scale);
+    wide.copy_(at::softmax(wide, 1));
+    if (z_loss != 0) wide.mul_((log_z * (2 * z_loss) + 1).unsqueeze(1));
+    wide.scatter_(1, column, wide.gather(1, column) - 1);
+    wide.mul_(scored.unsqueeze(1) * scale);
+    if (!wide.is_same(logits)) logits.copy_(wide);
   }
   return loss;
 }
