@@ -125,7 +125,7 @@ TEST(CudaPluginTest, EveryKernelIsThereForEveryArchitecture) {
   const std::set<std::uint32_t> found = architectures_of(file);
   std::istringstream wanted(TAILOR_CUDA_ARCHITECTURES);
   std::string architecture;
-  while (std::getline(wanted, architecture, ';')) {
+  while (std::getline(wanted, architecture, ',')) {
     EXPECT_TRUE(found.contains(static_cast<std::uint32_t>(std::stoul(architecture))))
         << "no machine code for sm_" << architecture;
   }
