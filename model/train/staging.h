@@ -14,7 +14,7 @@
 namespace tailor::train {
 
 /// Tokens and their targets, (rows, T) int64.
-struct Batch {
+struct StagedBatch {
   at::Tensor tokens;
   at::Tensor targets;
 };
@@ -26,19 +26,19 @@ class Staging {
   Staging(at::Device device, std::int64_t rows, std::int64_t time);
 
   /// Host tensors of the next batch, to be overwritten. Waits until their last copy is over.
-  const Batch& host();
+  const StagedBatch& host();
   /// Starts the copy of host() to the device. REQUIRES: the batch sent before was taken.
   void send();
   /// The batch that was sent, on the device, for work on the current stream. It is overwritten by
   /// the second send() after this.
-  const Batch& take();
+  const StagedBatch& take();
   /// True between send() and take().
   bool sent() const { return sent_; }
 
  private:
   struct Slot {
-    Batch host;
-    Batch device;
+    StagedBatch host;
+    StagedBatch device;
     std::optional<c10::Event> copied;  // on the copy stream
     std::optional<c10::Event> used;    // on the stream of the step that took it
   };

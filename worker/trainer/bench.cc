@@ -134,7 +134,7 @@ class Bench {
         phases[phase] += here - mark;
         mark = here;
       };
-      const train::Batch& batch = load();
+      const train::StagedBatch& batch = load();
       over(0);
       plain_.watch([&](train::Phase phase) { over(1 + static_cast<std::size_t>(phase)); });
       plain_.run(batch.tokens, batch.targets, kRate);
@@ -160,8 +160,8 @@ class Bench {
   std::array<double, 4> phases_s{};  // loader, forward, backward, update
 
  private:
-  const train::Batch& load() {
-    const train::Batch& host = staging_.host();
+  const train::StagedBatch& load() {
+    const train::StagedBatch& host = staging_.host();
     host.tokens.copy_(source_.tokens);
     host.targets.copy_(source_.targets);
     staging_.send();
@@ -169,7 +169,7 @@ class Bench {
   }
 
   void step() {
-    const train::Batch& batch = load();
+    const train::StagedBatch& batch = load();
     graphed_ ? graphed_->run(batch.tokens, batch.targets, kRate)
              : plain_.run(batch.tokens, batch.targets, kRate);
   }
@@ -187,7 +187,7 @@ class Bench {
   train::AdamW optimizer_;
   train::TrainStep plain_;
   train::Staging staging_;
-  train::Batch source_;
+  train::StagedBatch source_;
   std::optional<train::GraphedStep> graphed_;
 };
 
