@@ -122,30 +122,31 @@ arch hourglass-124M-K4 768 12 12 64 4 512
 arch 350M 1024 24 16 64 1 2752
 arch 1B 2048 16 16 128 1 8192
 rows=()
-bench() {  # NAME batch seq graph
+bench() {  # NAME batch seq graph [order]
   local options=(--arch "$work/$1.toml" --device cuda:0 --batch "$2" --seq "$3" --dtype bf16 --steps 20
                  --threads "$cores" --json)
   [ "$4" = no ] || options+=(--graph)
-  if [ "$(left)" -lt 15 ]; then skip "bench $1, graph $4: the time is used up"; return; fi
+  [ "${5:-fixed}" = fixed ] || options+=(--any-order)
+  if [ "$(left)" -lt 15 ]; then skip "bench $*: the time is used up"; return; fi
   local out
   if ! out=$(timeout "$(left)" "$build/bin/tailor-trainer" bench "${options[@]}" 2>"$work/error"); then
-    failed+=("bench $1 graph $4")
+    failed+=("bench $*")
     tail -n 5 "$work/error"
     return
   fi
-  printf '%s %s %s %s\n' "$1" "$2" "$4" "$(sed 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/' <<<"$out")" >>"$work/speeds"
-  rows+=("$(python3 - "$1" "$3" "$2" "$4" "$out" <<'P'
+  [ "${5:-fixed}" = any ] || printf '%s %s %s %s\n' "$1" "$2" "$4" "$(sed 's/.*"tokens_per_s":\([0-9.e+]*\).*/\1/' <<<"$out")" >>"$work/speeds"
+  rows+=("$(python3 - "$1" "$3" "$2" "$4" "${5:-fixed}" "$out" <<'P'
 import json, sys
-name, seq, batch, graph, text = sys.argv[1:]
+name, seq, batch, graph, order, text = sys.argv[1:]
 o = json.loads(text)
 share = "-" if o["peak_share"] is None else f'{100 * o["peak_share"]:.1f} %'
 p = o["phases_s"]
 phases = "-" if p is None else " / ".join(f'{1e3 * p[k]:.1f}' for k in ("loader", "forward", "backward", "update"))
-print(f'| {name} | {batch} x {seq} | {graph} | {o["tokens_per_s"]:,.0f} | {o["gflops"] / 1e3:.0f} | {share} | '
+print(f'| {name} | {batch} x {seq} | {graph} | {order} | {o["tokens_per_s"]:,.0f} | {o["gflops"] / 1e3:.0f} | {share} | '
       f'{o["step_ms"]:.1f} | {phases} | {o["peak_device_bytes"] / 2**30:.1f} |')
 P
 )")
-  say "bench $1, graph $4: ${rows[-1]}"
+  say "bench $*: ${rows[-1]}"
 }
 bench 124M 32 1024 yes
 bench hourglass-124M-K4 32 1024 yes
@@ -158,12 +159,14 @@ if [ -z "$quick" ]; then
   bench 1B 8 2048 no
   bench 124M 8 1024 yes
   bench 124M 8 1024 no
+  bench 124M 32 1024 yes any
+  bench 1B 8 2048 yes any
 else
   skip "350M, 1B and small batches: --quick"
 fi
 printf '\n%s, bf16, FLOPs = 6 N + 12 L T (H e), %s\n\n' \
   "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -1)" "$(git describe --always 2>/dev/null || echo unknown)"
-printf '| shape | batch | graph | tokens/s | TFLOP/s | of dense bf16 peak | step ms | loader / forward / backward / update ms | GPU memory GiB |\n|---|---|---|---|---|---|---|---|---|\n'
+printf '| shape | batch | graph | order of sums | tokens/s | TFLOP/s | of dense bf16 peak | step ms | loader / forward / backward / update ms | GPU memory GiB |\n|---|---|---|---|---|---|---|---|---|---|\n'
 [ ${#rows[@]} -eq 0 ] || printf '%s\n' "${rows[@]}"
 touch "$work/speeds"
 awk '{speed[$1 " " $2, $3] = $4; name[$1 " " $2] = 1}

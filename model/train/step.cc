@@ -1,5 +1,6 @@
 #include "model/train/step.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -8,6 +9,34 @@
 
 namespace tailor::train {
 namespace {
+
+// While it lives and `wanted` holds, LibTorch takes kernels whose sums have one order, and throws
+// where it has none.
+class FixedOrder {
+ public:
+  explicit FixedOrder(bool wanted)
+      : wanted_(wanted),
+        on_(at::globalContext().deterministicAlgorithms()),
+        warn_only_(at::globalContext().deterministicAlgorithmsWarnOnly()),
+        fills_(at::globalContext().deterministicFillUninitializedMemory()) {
+    if (!wanted_) return;
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);  // a pass over every tensor
+  }
+  ~FixedOrder() {
+    if (!wanted_) return;
+    at::globalContext().setDeterministicAlgorithms(on_, warn_only_);
+    at::globalContext().setDeterministicFillUninitializedMemory(fills_);
+  }
+  FixedOrder(const FixedOrder&) = delete;
+  FixedOrder& operator=(const FixedOrder&) = delete;
+
+ private:
+  bool wanted_;
+  bool on_;
+  bool warn_only_;
+  bool fills_;
+};
 
 bool all_finite(const at::Tensor& x) { return !(x - x).ne(0).any().item<bool>(); }
 
@@ -21,6 +50,7 @@ at::Tensor TrainStep::run(const at::Tensor& tokens_bt, const at::Tensor& targets
 }
 
 at::Tensor TrainStep::work(const at::Tensor& tokens_bt, const at::Tensor& targets_bt) {
+  const FixedOrder order(fixed_order_ && !device().is_cpu());
   const auto over = [&](Phase phase) {
     if (watcher_) watcher_(phase);
   };

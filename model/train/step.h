@@ -41,6 +41,10 @@ class TrainStep final : public StepRunner {
   /// state only in buffers of fixed address, so that it can be recorded once and replayed.
   at::Tensor work(const at::Tensor& tokens_bt, const at::Tensor& targets_bt);
 
+  /// On a GPU, sums are added in one order (the default), so that a run can be repeated bit for
+  /// bit, or in the order of the fastest kernels: those of attention add as blocks finish.
+  void set_fixed_order(bool fixed) { fixed_order_ = fixed; }
+
   AdamW& optimizer() { return optimizer_; }
   at::Device device() const { return decoder_.device(); }
   /// Calls `watcher` when a phase has been launched (on a GPU it may not be over).
@@ -50,6 +54,7 @@ class TrainStep final : public StepRunner {
   net::Decoder& decoder_;
   AdamW& optimizer_;
   std::int64_t micro_rows_;
+  bool fixed_order_ = true;
   std::function<void(Phase)> watcher_;
 };
 

@@ -76,6 +76,7 @@ class Bench {
         plain_(decoder_, optimizer_, options.micro_batch),
         staging_(device_, options.batch, options.sequence_length) {
     decoder_.initialise(1, 0.02);
+    plain_.set_fixed_order(!options.any_order);
     const auto draw = [&] {
       return at::randint(architecture.vocab_size, {options.batch, options.sequence_length},
                          at::kLong);
@@ -259,6 +260,7 @@ int run_bench(const BenchOptions& options) {
         {"parameters", parameters},
         {"device", opened->name},
         {"graph", options.graph},
+        {"any_order", options.any_order},
         {"threads", options.threads},
         {"dtype", options.bf16 ? "bf16" : "f32"},
         {"batch", options.batch},

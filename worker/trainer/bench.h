@@ -13,7 +13,8 @@ struct BenchOptions {
   std::int64_t micro_batch = 0;   ///< sequences of one forward pass; 0: all
   std::int64_t sequence_length = 128;
   bool bf16 = false;
-  bool graph = false;  ///< record the step once and replay it (GPU)
+  bool any_order = false;  ///< sums in any order: kernels that trials do not take (GPU)
+  bool graph = false;      ///< record the step once and replay it (GPU)
   int threads = 1;
   int steps = 10;  ///< timed, after those that warm up
   bool json = false;

@@ -182,6 +182,8 @@ int main(int argc, char** argv) {
   bench_command->add_option("--micro-batch", bench.micro_batch,
                             "sequences of one forward pass (0: all)");
   bench_command->add_flag("--graph", bench.graph, "record the step as a CUDA graph and replay it");
+  bench_command->add_flag("--any-order", bench.any_order,
+                          "allow kernels whose sums have no fixed order; trials do not use them");
   bench_command->add_option("--seq", bench.sequence_length, "tokens of a sequence");
   bench_command->add_option("--dtype", dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
   bench_command->add_option("--threads", bench.threads, "CPU threads");

@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 
+#include <cstdlib>
 #include <optional>
 #include <tuple>
 
@@ -189,6 +190,10 @@ at::Tensor sum_squares_cuda(const at::Tensor& x_in) {
         "sum_squares");
   return out;
 }
+
+// LibTorch refuses products in a fixed order (model/train/step.h) unless cuBLAS's workspace is of
+// this form, and reads the variable when it makes its first handle: after this library is loaded.
+[[maybe_unused]] const int workspace_set = ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
 
 }  // namespace
 
