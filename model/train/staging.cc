@@ -4,6 +4,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace tailor::train {
@@ -54,6 +56,34 @@ const StagedBatch& Staging::take() {
   if (!copy_stream_) return slot.host;
   slot.copied->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   return slot.device;
+}
+
+StepNumbers::StepNumbers(at::Device device) : device_(device) {
+  if (device.is_cpu()) return;
+  buffer_ = at::empty({kMost, 2}, at::TensorOptions().dtype(at::kDouble).pinned_memory(true));
+}
+
+void StepNumbers::push(const at::Tensor& numbers) {
+  if (device_.is_cpu()) {
+    const double* values = numbers.const_data_ptr<double>();
+    read_.push_back({values[0], values[1]});
+    return;
+  }
+  if (copied_ == kMost) collect();
+  buffer_.select(0, copied_++).copy_(numbers, /*non_blocking=*/true);
+}
+
+void StepNumbers::collect() {
+  if (copied_ == 0) return;
+  c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
+  const double* values = buffer_.const_data_ptr<double>();
+  for (std::int64_t i = 0; i < copied_; ++i) read_.push_back({values[2 * i], values[2 * i + 1]});
+  copied_ = 0;
+}
+
+std::vector<std::array<double, 2>> StepNumbers::read() {
+  collect();
+  return std::exchange(read_, {});
 }
 
 }  // namespace tailor::train

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace tailor::train {
 
@@ -48,6 +49,29 @@ class Staging {
   std::array<Slot, 2> slots_;
   std::size_t next_ = 0;  // to be filled
   bool sent_ = false;
+};
+
+/// Loss and gradient norm of steps that were launched. Threads: one.
+class StepNumbers {
+ public:
+  explicit StepNumbers(at::Device device);
+
+  /// Adds {loss, norm} (2 doubles on the device) of a step just launched on the current stream;
+  /// waits only when kMost are unread.
+  void push(const at::Tensor& numbers);
+  /// Those pushed and not read, oldest first, once their steps are over.
+  std::vector<std::array<double, 2>> read();
+  std::int64_t unread() const { return static_cast<std::int64_t>(read_.size()) + copied_; }
+
+  static constexpr std::int64_t kMost = 1024;
+
+ private:
+  void collect();
+
+  at::Device device_;
+  at::Tensor buffer_;        // (kMost, 2), page-locked; undefined on the CPU
+  std::int64_t copied_ = 0;  // rows of `buffer_` that are on their way or there
+  std::vector<std::array<double, 2>> read_;
 };
 
 }  // namespace tailor::train

@@ -294,5 +294,20 @@ TEST_F(CudaKernels, StagedBatchesArriveWhileStepsRun) {
   }
 }
 
+TEST_F(CudaKernels, NumbersOfStepsComeBackInOrderHoweverManyThereAre) {
+  train::StepNumbers numbers(kGpu);
+  const std::int64_t count = train::StepNumbers::kMost + 5;
+  at::Tensor pair = at::zeros({2}, at::TensorOptions().device(kGpu).dtype(at::kDouble));
+  for (std::int64_t i = 0; i < count; ++i) {
+    pair.add_(1);  // what the next step overwrites was copied before
+    numbers.push(pair);
+  }
+  const auto read = numbers.read();
+  ASSERT_EQ(static_cast<std::int64_t>(read.size()), count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    EXPECT_EQ(read[static_cast<std::size_t>(i)][0], static_cast<double>(i + 1));
+  }
+}
+
 }  // namespace
 }  // namespace tailor::kernels

@@ -2,6 +2,7 @@
 #include "model/train/staging.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "tests/model/support.h"
@@ -26,6 +27,22 @@ TEST(StagingTest, ABatchKeepsItsTokensWhileTheNextIsFilled) {
     EXPECT_TRUE(batch.tokens.eq(value).all().item<bool>()) << i;
     EXPECT_TRUE(batch.targets.eq(value + 1).all().item<bool>()) << i;
   }
+}
+
+TEST(StagingTest, NumbersOfStepsAreReadOnceAndInOrder) {
+  StepNumbers numbers(at::kCPU);
+  at::Tensor pair = at::zeros({2}, at::kDouble);
+  for (int i = 0; i < 3; ++i) {
+    pair[0] = i;
+    pair[1] = 10 * i;
+    numbers.push(pair);
+  }
+  EXPECT_EQ(numbers.unread(), 3);
+  const auto read = numbers.read();
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read[2], (std::array<double, 2>{2, 20}));
+  EXPECT_EQ(numbers.unread(), 0);
+  EXPECT_TRUE(numbers.read().empty());
 }
 
 }  // namespace
