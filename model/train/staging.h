@@ -1,6 +1,7 @@
-// Batches on their way to a GPU: filled in page-locked memory and copied on a stream of their own
-// while the step before is still running, so that the GPU waits neither for the loader nor for the
-// bus. On the CPU the same calls hand the filled tensors over, and nothing is copied.
+// Between the host and a GPU, without either waiting for the other. Batches are filled in page-locked
+// memory and copied on a stream of their own while the step before is still running; the numbers of
+// steps are copied behind them and wait until somebody reads. On the CPU the same calls hand tensors
+// over.
 #pragma once
 
 #include <ATen/core/Tensor.h>
