@@ -49,7 +49,21 @@ constexpr EnumPair<shape::FfnNorm, v1::FfnNorm> kFfnNorms[] = {
     {shape::FfnNorm::kNone, v1::FFN_NORM_NONE}};
 constexpr EnumPair<LrScheduleKind, v1::LrScheduleKind> kLrSchedules[] = {
     {LrScheduleKind::kCosine, v1::LR_SCHEDULE_KIND_COSINE},
-    {LrScheduleKind::kConstant, v1::LR_SCHEDULE_KIND_CONSTANT}};
+    {LrScheduleKind::kConstant, v1::LR_SCHEDULE_KIND_CONSTANT},
+    {LrScheduleKind::kWsd, v1::LR_SCHEDULE_KIND_WSD}};
+// Fields of later versions: in a spec without them "unspecified" stands for the default.
+constexpr EnumPair<DecayShape, v1::DecayShape> kDecayShapes[] = {
+    {DecayShape::kLinear, v1::DECAY_SHAPE_LINEAR},
+    {DecayShape::kOneMinusSqrt, v1::DECAY_SHAPE_ONE_MINUS_SQRT},
+    {DecayShape::kLinear, v1::DECAY_SHAPE_UNSPECIFIED}};
+constexpr EnumPair<LrMode, v1::LrMode> kLrModes[] = {{LrMode::kFixed, v1::LR_MODE_FIXED},
+                                                     {LrMode::kStepLaw, v1::LR_MODE_STEP_LAW},
+                                                     {LrMode::kMup, v1::LR_MODE_MUP},
+                                                     {LrMode::kFixed, v1::LR_MODE_UNSPECIFIED}};
+constexpr EnumPair<DownInit, v1::DownInit> kDownInits[] = {
+    {DownInit::kFixed, v1::DOWN_INIT_FIXED},
+    {DownInit::kFanIn, v1::DOWN_INIT_FAN_IN},
+    {DownInit::kFixed, v1::DOWN_INIT_UNSPECIFIED}};
 constexpr EnumPair<Precision, v1::Precision> kPrecisions[] = {
     {Precision::kF32, v1::PRECISION_F32}, {Precision::kBf16, v1::PRECISION_BF16}};
 constexpr EnumPair<DeviceKind, v1::DeviceKind> kDevices[] = {
@@ -109,17 +123,27 @@ void write(const TrainSpec& value, v1::TrainSpec* out) {
   optimizer->set_eps(value.optimizer.eps);
   optimizer->set_weight_decay(value.optimizer.weight_decay);
   optimizer->set_clip(value.optimizer.clip);
+  optimizer->set_lr_mode(enum_to(kLrModes, value.optimizer.lr_mode));
+  optimizer->set_mup_base_width(value.optimizer.mup_base_width);
   auto* schedule = out->mutable_schedule();
   schedule->set_kind(enum_to(kLrSchedules, value.schedule.kind));
   schedule->set_warmup_fraction(value.schedule.warmup_fraction);
   schedule->set_warmup_steps(value.schedule.warmup_steps);
   schedule->set_final_fraction(value.schedule.final_fraction);
+  schedule->set_decay_fraction(value.schedule.decay_fraction);
+  schedule->set_decay_shape(enum_to(kDecayShapes, value.schedule.decay_shape));
   out->set_precision(enum_to(kPrecisions, value.precision));
   out->set_log_every_steps(value.log_every_steps);
   out->set_evaluate_every_tokens(value.evaluate_every_tokens);
   out->set_checkpoint_every_ms(value.checkpoint_every_ms);
   out->set_validation_tokens(value.validation_tokens);
   out->set_init_std(value.init_std);
+  out->set_down_init(enum_to(kDownInits, value.down_init));
+  out->set_z_loss(value.z_loss);
+  out->set_recompute(value.recompute);
+  out->set_keep_last(value.keep_last);
+  out->set_keep_best(value.keep_best);
+  out->set_nan_skip_limit(value.nan_skip_limit);
 }
 
 Result<TrainSpec> read(const v1::TrainSpec& proto) {
@@ -130,13 +154,26 @@ Result<TrainSpec> read(const v1::TrainSpec& proto) {
   out.batch_tokens = proto.batch_tokens();
   out.micro_batch_tokens = proto.micro_batch_tokens();
   const auto& optimizer = proto.optimizer();
-  out.optimizer = {optimizer.lr(),  optimizer.beta1(),        optimizer.beta2(),
-                   optimizer.eps(), optimizer.weight_decay(), optimizer.clip()};
+  out.optimizer.lr = optimizer.lr();
+  out.optimizer.beta1 = optimizer.beta1();
+  out.optimizer.beta2 = optimizer.beta2();
+  out.optimizer.eps = optimizer.eps();
+  out.optimizer.weight_decay = optimizer.weight_decay();
+  out.optimizer.clip = optimizer.clip();
+  TAILOR_ASSIGN_OR_RETURN(out.optimizer.lr_mode,
+                          enum_from(kLrModes, optimizer.lr_mode(), "OptimizerSpec.lr_mode"));
+  if (optimizer.mup_base_width() != 0) out.optimizer.mup_base_width = optimizer.mup_base_width();
   TAILOR_ASSIGN_OR_RETURN(out.schedule.kind,
                           enum_from(kLrSchedules, proto.schedule().kind(), "LrScheduleSpec.kind"));
   out.schedule.warmup_fraction = proto.schedule().warmup_fraction();
   out.schedule.warmup_steps = proto.schedule().warmup_steps();
   out.schedule.final_fraction = proto.schedule().final_fraction();
+  if (proto.schedule().has_decay_fraction()) {
+    out.schedule.decay_fraction = proto.schedule().decay_fraction();
+  }
+  TAILOR_ASSIGN_OR_RETURN(
+      out.schedule.decay_shape,
+      enum_from(kDecayShapes, proto.schedule().decay_shape(), "LrScheduleSpec.decay_shape"));
   TAILOR_ASSIGN_OR_RETURN(out.precision,
                           enum_from(kPrecisions, proto.precision(), "TrainSpec.precision"));
   out.log_every_steps = proto.log_every_steps();
@@ -144,6 +181,13 @@ Result<TrainSpec> read(const v1::TrainSpec& proto) {
   out.checkpoint_every_ms = proto.checkpoint_every_ms();
   out.validation_tokens = proto.validation_tokens();
   out.init_std = proto.init_std();
+  TAILOR_ASSIGN_OR_RETURN(out.down_init,
+                          enum_from(kDownInits, proto.down_init(), "TrainSpec.down_init"));
+  out.z_loss = proto.z_loss();
+  out.recompute = proto.recompute();
+  if (proto.has_keep_last()) out.keep_last = proto.keep_last();
+  out.keep_best = proto.keep_best();
+  out.nan_skip_limit = proto.nan_skip_limit();
   return out;
 }
 

@@ -22,6 +22,13 @@ struct DataSpec {
   friend bool operator==(const DataSpec&, const DataSpec&) = default;
 };
 
+/// Where the peak learning rate of a tensor comes from.
+enum class LrMode {
+  kFixed,    ///< `lr` for all
+  kStepLaw,  ///< as kFixed; the sweep has set `lr` to 1.79 N^-0.713 D^0.307 (arXiv 2503.04715)
+  kMup,      ///< muP (arXiv 2203.03466): hidden matrices learn at lr * mup_base_width / fan-in
+};
+
 /// AdamW (Loshchilov and Hutter) with decoupled decay on matrices only.
 struct OptimizerSpec {
   double lr = 3e-3;
@@ -30,20 +37,32 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip = 1.0;  ///< global L2 norm of the gradient; 0 switches clipping off
+  LrMode lr_mode = LrMode::kFixed;
+  std::int64_t mup_base_width = 256;  ///< fan-in at which `lr` and `init_std` hold as they stand
   friend bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 
-enum class LrScheduleKind { kCosine, kConstant };
+enum class LrScheduleKind { kCosine, kConstant, kWsd };
+/// How a warm-up-stable-decay schedule comes down.
+enum class DecayShape { kLinear, kOneMinusSqrt };
 
 struct LrScheduleSpec {
   LrScheduleKind kind = LrScheduleKind::kCosine;
   double warmup_fraction = 0.01;   ///< share of all steps, in [0, 1)
   std::int64_t warmup_steps = -1;  ///< overrides the fraction when >= 0
   double final_fraction = 0.1;     ///< final lr / peak lr
+  double decay_fraction = 0.2;     ///< kWsd: share of all steps that decay, in (0, 1]
+  DecayShape decay_shape = DecayShape::kLinear;  ///< kWsd
   friend bool operator==(const LrScheduleSpec&, const LrScheduleSpec&) = default;
 };
 
 enum class Precision { kF32, kBf16 };
+
+/// Standard deviation of an FFN's down projection at the start, before residual scaling.
+enum class DownInit {
+  kFixed,  ///< init_std
+  kFanIn,  ///< 1 / sqrt(hidden width)
+};
 
 struct TrainSpec {
   std::int64_t tokens = 0;            ///< training budget in tokens; rounded up to whole steps
@@ -57,6 +76,12 @@ struct TrainSpec {
   std::int64_t checkpoint_every_ms = 600'000;
   std::int64_t validation_tokens = 0;  ///< upper limit of an evaluation; 0 = all of the shards
   double init_std = 0.02;              ///< residual writes are scaled by 1/sqrt(L(1+K)) (our default)
+  DownInit down_init = DownInit::kFixed;
+  double z_loss = 0;            ///< weight of log^2 Z in the training loss; 0 = off
+  bool recompute = false;       ///< keep only the inputs of layers for the backward pass
+  std::int32_t keep_last = 2;   ///< checkpoints kept, the newest; >= 1
+  bool keep_best = false;       ///< also save and keep the one with the lowest validation loss
+  std::int32_t nan_skip_limit = 0;  ///< steps that are not finite and are left out, at most
   friend bool operator==(const TrainSpec&, const TrainSpec&) = default;
 };
 

@@ -184,6 +184,22 @@ Status check_constraints(const Spec& spec, const Candidate& candidate) {
   return Status::ok();
 }
 
+/// The part of `identity` that came later: nothing for defaults, so that older hashes stay.
+std::string later_identity(const protocol::TrainSpec& t) {
+  std::string out;
+  if (t.optimizer.lr_mode == protocol::LrMode::kMup) {
+    out += fmt::format("|mup={}", t.optimizer.mup_base_width);
+  }
+  if (t.schedule.kind == protocol::LrScheduleKind::kWsd) {
+    out += fmt::format("|decay={},{}", t.schedule.decay_fraction,
+                       static_cast<int>(t.schedule.decay_shape));
+  }
+  if (t.down_init != protocol::DownInit::kFixed) out += "|dn_init=fan_in";
+  if (t.z_loss != 0) out += fmt::format("|z_loss={}", t.z_loss);
+  if (t.nan_skip_limit != 0) out += fmt::format("|nan_skip={}", t.nan_skip_limit);
+  return out;
+}
+
 /// Everything that changes what a trial computes, in a fixed form.
 std::string identity(const shape::Architecture& architecture, const protocol::TrainSpec& t) {
   return shape::canonical_json(architecture) +
@@ -196,7 +212,8 @@ std::string identity(const shape::Architecture& architecture, const protocol::Tr
                      t.schedule.warmup_steps, t.schedule.final_fraction,
                      static_cast<int>(t.precision), t.init_std) +
          fmt::format("|evaluate_every={}|validation={}", t.evaluate_every_tokens,
-                     t.validation_tokens);
+                     t.validation_tokens) +
+         later_identity(t);
 }
 
 Status check_geometry(const Spec& spec, const shape::Architecture& architecture) {
@@ -245,6 +262,10 @@ double constraint_value(const Candidate& candidate, std::string_view name) {
   return std::nan("");  // parse refuses other names
 }
 
+double step_law_lr(double parameters, double tokens) {
+  return 1.79 * std::pow(parameters, -0.713) * std::pow(tokens, 0.307);
+}
+
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point) {
   TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, point));
   Candidate out;
@@ -280,6 +301,16 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
                    fmt::format("would train on {:g} tokens; allowed: up to 1e15", tokens));
     }
     out.train.tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(tokens));
+  }
+  if (out.train.optimizer.lr_mode == protocol::LrMode::kStepLaw) {
+    if (merged.train.contains("train.optimizer.lr")) {
+      return error(
+          Code::kInvalidArgument,
+          "sets `train.optimizer.lr`, but `train.optimizer.lr_mode` = \"step_law\" sets it "
+          "too; leave one out");
+    }
+    out.train.optimizer.lr =
+        step_law_lr(static_cast<double>(out.counts.body), static_cast<double>(out.train.tokens));
   }
   if (!is_named(spec, out.name, point)) TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
   TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));

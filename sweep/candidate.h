@@ -13,24 +13,31 @@ namespace tailor::sweep {
 
 /// One architecture of a sweep, before seeds.
 struct Candidate {
-  std::string name;    ///< given, or made of its point: "ffn.k=4 d_model=768"
+  std::string name;  ///< given, or made of its point: "ffn.k=4 d_model=768"
   Point point;
   shape::Architecture architecture;
   protocol::TrainSpec train;
   shape::Counts counts;
   std::int64_t budget_error = 0;  ///< budgeted parameters minus the budget
-  std::string hash;               ///< SHA-256 of architecture and recipe: equal hashes are trained once
+  std::string hash;  ///< SHA-256 of architecture and recipe: equal hashes are trained once
 };
 
-/// Applies `point` on top of [architecture], builds the width schedule, solves the budget and checks the
-/// constraints of [space], those only for points that are no [[candidate]] of the file. Errors: kInvalidArgument / kOutOfRange with the reason ("misses the budget by 1,152
-/// parameters; ..."), which makes the point infeasible, not the sweep wrong.
+/// Applies `point` on top of [architecture], builds the width schedule, solves the budget and
+/// checks the constraints of [space], those only for points that are no [[candidate]] of the file.
+/// Errors: kInvalidArgument / kOutOfRange with the reason ("misses the budget by 1,152 parameters;
+/// ..."), which makes the point infeasible, not the sweep wrong.
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
+
+/// The learning rate that `train.optimizer.lr_mode` = "step_law" sets: 1.79 N^-0.713 D^0.307 for N
+/// parameters (of the body) and D tokens (arXiv 2503.04715, fitted to 60M to 1B parameters and 2B
+/// to 100B tokens: outside it is an extrapolation).
+double step_law_lr(double parameters, double tokens);
 
 /// Every named candidate resolved; the baseline first. Errors name the candidate.
 Result<std::vector<Candidate>> resolve_named(const Spec& spec);
 
 /// The spec of one trial. Ids, token, device and threads are filled in later.
-protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate, std::uint64_t seed);
+protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate,
+                                    std::uint64_t seed);
 
 }  // namespace tailor::sweep

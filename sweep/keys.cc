@@ -55,19 +55,29 @@ const std::vector<Key>& train_table() {
       {"train.micro_batch", KeyKind::kText},
       {"train.precision", KeyKind::kChoice, 0, 0, {"f32", "bf16"}},
       {"train.init_std", KeyKind::kNumber, kTiny, 10},
+      {"train.dn_init", KeyKind::kChoice, 0, 0, {"fixed", "fan_in"}},
+      {"train.z_loss", KeyKind::kNumber, 0, 1},
+      {"train.recompute", KeyKind::kBoolean},
+      {"train.keep_last", KeyKind::kInteger, 1, 1'000},
+      {"train.keep_best", KeyKind::kBoolean},
+      {"train.nan_skip_limit", KeyKind::kInteger, 0, 1'000'000},
       {"train.log_every", KeyKind::kInteger, 1, 1e9},
       {"train.evaluate_every", KeyKind::kText},
       {"train.checkpoint_every", KeyKind::kText},
       {"train.validation_tokens", KeyKind::kText},
       {"train.optimizer.kind", KeyKind::kChoice, 0, 0, {"adamw"}},
       {"train.optimizer.lr", KeyKind::kNumber, kTiny, 100},
+      {"train.optimizer.lr_mode", KeyKind::kChoice, 0, 0, {"fixed", "step_law", "mup"}},
+      {"train.optimizer.mup_base_width", KeyKind::kInteger, 1, 262'144},
       {"train.optimizer.betas", KeyKind::kBetas},
       {"train.optimizer.beta1", KeyKind::kNumber, 0, 0.999999999},
       {"train.optimizer.beta2", KeyKind::kNumber, 0, 0.999999999},
       {"train.optimizer.eps", KeyKind::kNumber, 1e-30, 1},
       {"train.optimizer.weight_decay", KeyKind::kNumber, 0, 100},
       {"train.optimizer.clip", KeyKind::kNumber, 0, 1e9},
-      {"train.schedule.kind", KeyKind::kChoice, 0, 0, {"cosine", "constant"}},
+      {"train.schedule.kind", KeyKind::kChoice, 0, 0, {"cosine", "constant", "wsd"}},
+      {"train.schedule.decay", KeyKind::kNumber, kTiny, 1},
+      {"train.schedule.decay_shape", KeyKind::kChoice, 0, 0, {"linear", "1-sqrt"}},
       {"train.schedule.warmup", KeyKind::kText},
       {"train.schedule.final", KeyKind::kNumber, 0, 1},
   };
@@ -185,6 +195,19 @@ Status set_field(std::string_view path, const AxisValue& value, std::int64_t seq
                                                          : protocol::Precision::kF32;
   } else if (name == "init_std") {
     t.init_std = number_of(value);
+  } else if (name == "dn_init") {
+    t.down_init = std::get<std::string>(value) == "fan_in" ? protocol::DownInit::kFanIn
+                                                           : protocol::DownInit::kFixed;
+  } else if (name == "z_loss") {
+    t.z_loss = number_of(value);
+  } else if (name == "recompute") {
+    t.recompute = std::get<bool>(value);
+  } else if (name == "keep_last") {
+    t.keep_last = static_cast<std::int32_t>(std::get<std::int64_t>(value));
+  } else if (name == "keep_best") {
+    t.keep_best = std::get<bool>(value);
+  } else if (name == "nan_skip_limit") {
+    t.nan_skip_limit = static_cast<std::int32_t>(std::get<std::int64_t>(value));
   } else if (name == "log_every") {
     t.log_every_steps = std::get<std::int64_t>(value);
   } else if (name == "evaluate_every") {
@@ -198,6 +221,13 @@ Status set_field(std::string_view path, const AxisValue& value, std::int64_t seq
     // adamw is the only one; the value was checked against the table.
   } else if (name == "optimizer.lr") {
     t.optimizer.lr = number_of(value);
+  } else if (name == "optimizer.lr_mode") {
+    const auto& mode = std::get<std::string>(value);
+    t.optimizer.lr_mode = mode == "mup"        ? protocol::LrMode::kMup
+                          : mode == "step_law" ? protocol::LrMode::kStepLaw
+                                               : protocol::LrMode::kFixed;
+  } else if (name == "optimizer.mup_base_width") {
+    t.optimizer.mup_base_width = std::get<std::int64_t>(value);
   } else if (name == "optimizer.beta1") {
     t.optimizer.beta1 = number_of(value);
   } else if (name == "optimizer.beta2") {
@@ -209,9 +239,16 @@ Status set_field(std::string_view path, const AxisValue& value, std::int64_t seq
   } else if (name == "optimizer.clip") {
     t.optimizer.clip = number_of(value);
   } else if (name == "schedule.kind") {
-    t.schedule.kind = std::get<std::string>(value) == "constant"
-                          ? protocol::LrScheduleKind::kConstant
-                          : protocol::LrScheduleKind::kCosine;
+    const auto& kind = std::get<std::string>(value);
+    t.schedule.kind = kind == "constant" ? protocol::LrScheduleKind::kConstant
+                      : kind == "wsd"    ? protocol::LrScheduleKind::kWsd
+                                         : protocol::LrScheduleKind::kCosine;
+  } else if (name == "schedule.decay") {
+    t.schedule.decay_fraction = number_of(value);
+  } else if (name == "schedule.decay_shape") {
+    t.schedule.decay_shape = std::get<std::string>(value) == "linear"
+                                 ? protocol::DecayShape::kLinear
+                                 : protocol::DecayShape::kOneMinusSqrt;
   } else if (name == "schedule.warmup") {
     return set_warmup(value, &t.schedule);
   } else if (name == "schedule.final") {

@@ -182,6 +182,11 @@ class Parser {
       for (const auto& [path, read] : read_values(key, value)) set(path, read, value);
     });
     TAILOR_RETURN_IF_ERROR(table->finish());
+    if (spec_.train.optimizer.lr_mode == protocol::LrMode::kStepLaw &&
+        seen.contains("train.optimizer.lr")) {
+      table->fail(
+          "`train.optimizer.lr` is given, but `lr_mode` = \"step_law\" sets it; leave one out");
+    }
     const Status status =
         finish_train(spec_.data.sequence_length, spec_.tokens_per_parameter, &spec_.train);
     if (!status.is_ok()) table->fail(status.message());

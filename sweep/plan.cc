@@ -26,11 +26,15 @@ std::uint64_t estimate_memory(const Candidate& candidate, std::int64_t sequence_
                                                                        : train.batch_tokens);
   const double d = a.d_model;
   double per_token = 2 * d;
+  double largest = 0;
   for (const shape::LayerWidths& widths : a.widths) {
     const double hidden = std::accumulate(widths.begin(), widths.end(), 0.0);
-    per_token += 3 * d + 2.0 * a.head_dim * (a.heads + a.kv_heads) +
-                 2 * d * static_cast<double>(widths.size()) + 3 * hidden;
+    const double layer = 3 * d + 2.0 * a.head_dim * (a.heads + a.kv_heads) +
+                         2 * d * static_cast<double>(widths.size()) + 3 * hidden;
+    largest = std::max(largest, layer);
+    per_token += train.recompute ? d : layer;
   }
+  if (train.recompute) per_token += largest;  // one layer at a time
   const double chunk =
       static_cast<double>(std::min<std::int64_t>(sequence_length, 2048)) * a.vocab_size;
   return static_cast<std::uint64_t>(weights + tokens * per_token * value_bytes + 4 * chunk);

@@ -37,6 +37,7 @@ Json row_json(const sweep::PlanRow& row) {
   out["total"] = candidate.counts.total;
   out["budget_error"] = candidate.budget_error;
   out["tokens"] = candidate.train.tokens;
+  out["lr"] = candidate.train.optimizer.lr;
   out["training_flops"] = row.training_flops;
   out["memory_bytes"] = row.memory_bytes;
   return out;
@@ -59,7 +60,7 @@ void print(const Printer& out, const sweep::Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& row : plan.rows) {
     if (!row.feasible) {
-      rows.push_back({row.name, out.state("infeasible"), "", "", "", "", "", "", "", row.reason});
+      rows.push_back({row.name, out.state("infeasible"), "", "", "", "", "", "", "", "", row.reason});
       continue;
     }
     const auto& c = row.candidate;
@@ -67,12 +68,13 @@ void print(const Printer& out, const sweep::Plan& plan) {
                     std::to_string(c.architecture.layers()), std::to_string(c.architecture.d_model),
                     widths_text(c.architecture), with_thousands(c.counts.body),
                     plan.spec.budget ? fmt::format("{:+}", c.budget_error) : "-",
-                    with_thousands(c.counts.total), fmt::format("{:.2e}", row.training_flops),
+                    with_thousands(c.counts.total), fmt::format("{:.3g}", c.train.optimizer.lr),
+                    fmt::format("{:.2e}", row.training_flops),
                     fmt::format("{:.2f} GiB", static_cast<double>(row.memory_bytes) / (1 << 30))});
   }
   out.table({{"CANDIDATE"}, {"STATE"}, {"L", Align::kRight}, {"D_MODEL", Align::kRight},
              {"K x D_H", Align::kRight}, {"BODY", Align::kRight}, {"OFF BUDGET", Align::kRight},
-             {"TOTAL", Align::kRight}, {"FLOPS/TRIAL", Align::kRight}, {"MEMORY", Align::kRight}},
+             {"TOTAL", Align::kRight}, {"LR", Align::kRight}, {"FLOPS/TRIAL", Align::kRight}, {"MEMORY", Align::kRight}},
             rows);
   const std::size_t n = plan.spec.seeds.size();
   out.note(fmt::format("{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",

@@ -9,6 +9,7 @@
 
 #include "model/kernels/ops.h"
 #include "model/net/linear.h"
+#include "model/net/recompute.h"
 
 namespace tailor::net {
 
@@ -43,9 +44,13 @@ Decoder::Decoder(const shape::Architecture& architecture, at::Device device, boo
 }
 
 void Decoder::initialise(std::uint64_t seed, double std) {
+  initialise(seed, [std](const Part& part) { return part.init == Init::kOnes ? 1.0 : std; });
+}
+
+void Decoder::initialise(std::uint64_t seed, const InitialScale& scale) {
   std::size_t writes = 0;
   for (const shape::LayerWidths& widths : architecture_.widths) writes += 1 + widths.size();
-  parameters_.initialise(seed, std, 1.0 / std::sqrt(static_cast<double>(writes)));
+  parameters_.initialise(seed, scale, 1.0 / std::sqrt(static_cast<double>(writes)));
 }
 
 at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
@@ -61,7 +66,16 @@ at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
   };
   at::Tensor x_nd = kernels::embed(tokens_bt.reshape({-1}), embedding_->master);
   show(Place::kEmbedding, -1, x_nd);
+  const bool again = recompute_ && tap == nullptr && c10::GradMode::is_enabled();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
+    if (again) {
+      x_nd = recomputed(
+          [&layer = layers_[l], batch, rope](const at::Tensor& x) {
+            return layer.ffn->forward(layer.attention->forward(x, batch, rope));
+          },
+          x_nd);
+      continue;
+    }
     x_nd = layers_[l].attention->forward(x_nd, batch, rope);
     show(Place::kAfterAttention, static_cast<std::int64_t>(l), x_nd);
     x_nd = layers_[l].ffn->forward(x_nd);

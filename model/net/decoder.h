@@ -43,9 +43,14 @@ class Decoder {
   const ParameterSet& parameters() const { return parameters_; }
   at::Device device() const { return device_; }
 
+  /// Training keeps only the inputs of layers and computes the rest again (recompute.h).
+  void set_recompute(bool on) { recompute_ = on; }
+
   /// N(0, std), W_o and W_dn scaled by 1/sqrt(R), R = residual writes = L + sum of K
   /// (science.md 1.2).
   void initialise(std::uint64_t seed, double std);
+  /// The same with a scale for each part (train/recipe.h).
+  void initialise(std::uint64_t seed, const InitialScale& scale);
 
   /// h_nd, the rows after the final norm. tokens_bt: int64 on the device.
   at::Tensor hidden(const at::Tensor& tokens_bt, const Tap* tap = nullptr);
@@ -71,6 +76,7 @@ class Decoder {
 
   shape::Architecture architecture_;
   at::Device device_;
+  bool recompute_ = false;
   ParameterSet parameters_;
   const Parameter* embedding_;  // (v, d)
   const Parameter* head_;       // (v, d); the embedding when tied

@@ -85,17 +85,19 @@ std::vector<const Part*> ParameterSet::parts() const {
   return all;
 }
 
-void ParameterSet::initialise(std::uint64_t seed, double std, double residual_scale) {
+void ParameterSet::initialise(std::uint64_t seed, const InitialScale& scale_of,
+                              double residual_scale) {
   at::Tensor values = at::empty({size()}, at::kFloat);
   auto* data = values.mutable_data_ptr<float>();
   for (const Part* part : parts()) {
     float* to = data + part->offset;
     if (part->init == Init::kOnes) {
-      std::fill_n(to, part->size(), 1.0f);
+      std::fill_n(to, part->size(), static_cast<float>(scale_of(*part)));
       continue;
     }
     const std::uint64_t key = stable_hash(part->key, seed);
-    const double scale = part->init == Init::kResidual ? std * residual_scale : std;
+    const double scale =
+        part->init == Init::kResidual ? scale_of(*part) * residual_scale : scale_of(*part);
     at::parallel_for(0, part->rows, std::max<std::int64_t>(1, 4096 / part->cols),
                      [&](std::int64_t begin, std::int64_t end) {
                        for (std::int64_t row = begin; row < end; ++row) {
@@ -109,6 +111,12 @@ void ParameterSet::initialise(std::uint64_t seed, double std, double residual_sc
   }
   flat_.copy_(values);
   refresh();
+}
+
+void ParameterSet::initialise(std::uint64_t seed, double std, double residual_scale) {
+  initialise(
+      seed, [std](const Part& part) { return part.init == Init::kOnes ? 1.0 : std; },
+      residual_scale);
 }
 
 void ParameterSet::zero_gradient() { gradient_.zero_(); }

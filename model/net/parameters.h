@@ -49,6 +49,9 @@ struct Part {
   }
 };
 
+/// How large a part is at the start: the standard deviation of a matrix, the value of a gain.
+using InitialScale = std::function<double(const Part&)>;
+
 /// One tensor of the network: parts packed by rows.
 struct Parameter {
   std::vector<Part> parts;
@@ -73,8 +76,10 @@ class ParameterSet {
   /// Makes the buffers (zeros) on `device`. REQUIRES: called once.
   void allocate(at::Device device, bool bf16);
 
-  /// Element (row, column) of part `key` is a function of (seed, key, row, column) alone, so a
-  /// wider matrix contains the narrower. `residual_scale` multiplies kResidual parts.
+  /// Element (row, column) of part `key` is a function of (seed, key, row, column) and the scale
+  /// alone, so a wider matrix contains the narrower. `residual_scale` multiplies kResidual parts.
+  void initialise(std::uint64_t seed, const InitialScale& scale, double residual_scale);
+  /// The same with matrices of one standard deviation and gains of 1.
   void initialise(std::uint64_t seed, double std, double residual_scale);
 
   /// fp32 weights and gradients, matrices first.

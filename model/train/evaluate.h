@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "model/data/loader.h"
+#include "model/eval/bootstrap.h"
 #include "model/net/decoder.h"
 
 namespace tailor::train {
@@ -16,6 +19,7 @@ struct Evaluation {
   double loss = 0;  ///< nats a token
   double perplexity = 0;
   std::uint64_t tokens = 0;
+  std::vector<eval::BlockLoss> blocks;  ///< one a sequence, in their order
 };
 
 /// Asked between batches; true ends the pass with kCancelled.
@@ -24,5 +28,16 @@ using ShouldStop = std::function<bool()>;
 /// `rows`: sequences of one forward pass. Errors: those of the loader (kDataLoss), kCancelled.
 Result<Evaluation> evaluate(net::Decoder& decoder, const data::EvaluationLoader& loader,
                             std::int64_t rows, const ShouldStop& should_stop);
+
+/// nats / (ln 2 * bytes), bytes = the text behind the scored tokens: all of `validation`, or its
+/// share of them when the pass was limited. NaN when the data does not say how much text it is.
+double bits_per_byte(const Evaluation& evaluation, const data::Dataset& validation);
+
+/// What an evaluation says, by metric name: validation_loss, perplexity, bits_per_byte, and
+/// validation_loss_se, the block-bootstrap standard error over sequences (eval/bootstrap.h). What
+/// is not known is left out.
+std::map<std::string, double> evaluation_values(const Evaluation& evaluation,
+                                                const data::Dataset& validation,
+                                                std::uint64_t seed);
 
 }  // namespace tailor::train

@@ -2,19 +2,23 @@
 //
 //   coefficient = min(1, clip / (|g| + 1e-6));  g *= coefficient
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
-//   w -= lr (m/(1 - b1^t) / (sqrt(v/(1 - b2^t)) + eps) + decay w)        decay on matrices only
+//   w -= f lr (m/(1 - b1^t) / (sqrt(v/(1 - b2^t)) + eps)) + lr decay w    decay on matrices only
 //
-// Two calls of LibTorch's fused kernel a step: matrices, vectors. A tied matrix is one slice of the
-// buffer, hence updated once.
+// f is 1 unless the recipe gives tensors rates of their own (recipe.h). One call of LibTorch's
+// fused kernel for each pair of f and decay: two calls a step with one rate (matrices, vectors). A
+// tied matrix is one slice of the buffer, hence updated once.
 //
 // A gradient that is not finite never reaches the weights: the kernel skips the step by a flag on
-// the device, and every later step too, so the weights stay those of the last good step until
-// somebody reads the numbers of the step.
+// the device. Once more steps than `skip_limit` were skipped, every later step is skipped too, so
+// the weights stay those of the last good step until somebody reads the numbers of the step. t
+// counts the steps that were not skipped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "model/net/parameters.h"
 #include "protocol/trial_spec.h"
@@ -23,8 +27,13 @@ namespace tailor::train {
 
 class AdamW {
  public:
-  /// Keeps a reference to `parameters`, which must outlive it and be allocated.
-  AdamW(net::ParameterSet& parameters, const protocol::OptimizerSpec& spec);
+  /// The rate of a part divided by that of the step (f above).
+  using LrFactor = std::function<double(const net::Part&)>;
+
+  /// Keeps a reference to `parameters`, which must outlive it and be allocated. `factor` empty = 1
+  /// for all.
+  AdamW(net::ParameterSet& parameters, const protocol::OptimizerSpec& spec,
+        const LrFactor& factor = {}, std::int64_t skip_limit = 0);
 
   /// One update from the accumulated gradient. `loss` is the step's loss (double scalar on the
   /// device). Returns {loss, gradient norm before clipping} as a double tensor of 2 on the device,
@@ -40,24 +49,39 @@ class AdamW {
   /// Counts a step whose update was replayed.
   void count_step() { ++steps_; }
 
-  /// Steps taken (t above), for checkpoints.
+  /// Steps taken, skipped ones included, for checkpoints.
   std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps);
+  /// Continues after `steps` steps of which `skipped` were skipped.
+  void set_steps(std::int64_t steps, std::int64_t skipped = 0);
   /// m and v, flat, in the order of ParameterSet.
   at::Tensor& first_moment() { return m_; }
   at::Tensor& second_moment() { return v_; }
 
+  /// Calls of the fused kernel that a step makes.
+  std::size_t group_count() const { return groups_.size(); }
+
  private:
+  // Slices of the buffers that share a rate and a decay.
+  struct Group {
+    double factor = 1;
+    bool decayed = false;
+    std::vector<at::Tensor> weights, gradients, m, v, steps;
+    at::Tensor device_rate;  // the group's rate in fp32 on a GPU; undefined on the CPU
+  };
+
+  void add_slice(std::int64_t begin, std::int64_t count, double factor, bool decayed);
+
   net::ParameterSet& parameters_;
   protocol::OptimizerSpec spec_;
+  std::vector<Group> groups_;
   std::int64_t steps_ = 0;
+  std::int64_t skip_limit_;
   at::Tensor m_;
   at::Tensor v_;
-  at::Tensor matrix_step_;  // t as the kernel keeps it, one a group
-  at::Tensor vector_step_;
-  at::Tensor bad_;  // 1 after a step that was not finite
+  at::Tensor step_;     // t as the kernel reads it
+  at::Tensor skipped_;  // steps that were not finite so far
+  at::Tensor bad_;      // 1 when this step must not be taken
   double rate_ = 0;
-  at::Tensor device_rate_;  // `rate_` in fp32 on a GPU; undefined on the CPU
 };
 
 }  // namespace tailor::train

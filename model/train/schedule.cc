@@ -21,6 +21,18 @@ double learning_rate(const protocol::LrScheduleSpec& schedule, double peak, std:
   if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
   if (schedule.kind == protocol::LrScheduleKind::kConstant) return peak;
   const double lowest = schedule.final_fraction * peak;
+  if (schedule.kind == protocol::LrScheduleKind::kWsd) {
+    const auto decay = static_cast<std::int64_t>(
+        std::ceil(schedule.decay_fraction * static_cast<double>(steps_total)));
+    const std::int64_t begin = std::max(warmup, steps_total - decay);
+    if (step < begin) return peak;
+    const double progress =
+        static_cast<double>(step - begin + 1) / static_cast<double>(steps_total - begin);
+    const double left = schedule.decay_shape == protocol::DecayShape::kLinear
+                            ? 1 - progress
+                            : 1 - std::sqrt(progress);
+    return lowest + (peak - lowest) * left;
+  }
   const double progress =
       static_cast<double>(step - warmup + 1) / static_cast<double>(steps_total - warmup);
   return lowest + (peak - lowest) / 2 * (1 + std::cos(std::numbers::pi * progress));

@@ -28,9 +28,11 @@ enum class Phase { kForward, kBackward, kUpdate };
 
 class TrainStep final : public StepRunner {
  public:
-  /// `micro_rows`: sequences of one forward pass; 0 = the whole batch. References must outlive it.
-  TrainStep(net::Decoder& decoder, AdamW& optimizer, std::int64_t micro_rows)
-      : decoder_(decoder), optimizer_(optimizer), micro_rows_(micro_rows) {}
+  /// `micro_rows`: sequences of one forward pass; 0 = the whole batch. `z_loss`: see
+  /// kernels::linear_cross_entropy; the loss that `run` returns includes it. References must
+  /// outlive it.
+  TrainStep(net::Decoder& decoder, AdamW& optimizer, std::int64_t micro_rows, double z_loss = 0)
+      : decoder_(decoder), optimizer_(optimizer), micro_rows_(micro_rows), z_loss_(z_loss) {}
 
   /// One step on (rows, T) int64 tensors on the CPU or the device. The loss is the sum over all
   /// tokens of the step divided by their number, whatever the micro-batches. Returns {loss,
@@ -54,6 +56,7 @@ class TrainStep final : public StepRunner {
   net::Decoder& decoder_;
   AdamW& optimizer_;
   std::int64_t micro_rows_;
+  double z_loss_;
   bool fixed_order_ = true;
   std::function<void(Phase)> watcher_;
 };

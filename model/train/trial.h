@@ -1,8 +1,10 @@
 // run_trial: one trial from its spec to its end, saying what happens through an observer.
 //
-// Order: check the spec; open the data; build the network; resume from the newest checkpoint that
-// verifies, or initialise; train, with metrics, evaluations and checkpoints on the way; then a last
-// checkpoint, the validation loss, the work profile and the exported weights.
+// Order: check the spec (trial_check.cc); open the data (trial_data.h); build the network; resume
+// from the newest checkpoint that verifies, or initialise; train, with metrics, evaluations and
+// checkpoints on the way; then a last checkpoint, the validation loss, the exported weights and the
+// work profile. Checkpoints are written beside the training (checkpoint_writer.h) and reported once
+// they are on disk and verified.
 //
 // The same spec gives the same weights bit for bit on one machine, stopped and resumed or not.
 #pragma once
@@ -16,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "model/net/decoder.h"
 #include "protocol/report.h"
 #include "protocol/trial_spec.h"
 
@@ -33,6 +36,11 @@ class TrialObserver {
   virtual Status report(ProgressReport report) = 0;
   /// Asked between steps and between batches of an evaluation: why the trial must stop, if it must.
   virtual std::optional<std::string> stop_reason() = 0;
+  /// Called before step `step` (from 0) with the network: for probes, and for tests that damage it.
+  virtual void before_step(std::int64_t step, net::Decoder& decoder) {
+    static_cast<void>(step);
+    static_cast<void>(decoder);
+  }
 };
 
 /// Where a trial keeps its files. Folders are made when missing.

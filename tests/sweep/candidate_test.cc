@@ -47,6 +47,52 @@ TEST(Candidate, TokensPerParameterFollowTheBody) {
             3 * kBody);
 }
 
+// The table of the prior's own values (N, D = 20 N and 50 N), to its three digits.
+TEST(Candidate, TheStepLawSetsTheRateFromBodyParametersAndTokens) {
+  struct Row {
+    double parameters, at_20, at_50;
+  };
+  for (const Row& row : {Row{113e6, 2.41e-3, 3.20e-3}, Row{403e6, 1.44e-3, 1.91e-3},
+                         Row{906e6, 1.04e-3, 1.37e-3}, Row{1.07e9, 9.69e-4, 1.28e-3}}) {
+    EXPECT_NEAR(step_law_lr(row.parameters, 20 * row.parameters), row.at_20, 0.005 * row.at_20);
+    EXPECT_NEAR(step_law_lr(row.parameters, 50 * row.parameters), row.at_50, 0.005 * row.at_50);
+  }
+  SweepText text;
+  text.train += "optimizer.lr_mode = \"step_law\"\n";
+  const Spec spec = parse_or_die(text);
+  const Candidate c = resolved(spec, {});
+  EXPECT_DOUBLE_EQ(c.train.optimizer.lr, step_law_lr(kBody, 2 * kBody));
+  EXPECT_EQ(make_trial_spec(spec, c, 1).train.optimizer.lr, c.train.optimizer.lr);
+  EXPECT_LT(resolved(spec, {{"train.tokens", std::int64_t{1'000'000}}}).train.optimizer.lr,
+            c.train.optimizer.lr);
+  EXPECT_THAT(refusal(spec, {{"train.optimizer.lr", 0.5}}), HasSubstr("step_law"));
+  // A rate for each shape by hand: an axis like any other; and both modes side by side.
+  EXPECT_EQ(resolved(spec, {{"train.optimizer.lr", 0.5},
+                            {"train.optimizer.lr_mode", std::string("fixed")}})
+                .train.optimizer.lr,
+            0.5);
+}
+
+TEST(Candidate, RecipesThatTrainDifferentlyHaveDifferentHashesAndOthersTheSame) {
+  const Spec spec = parse_or_die({});
+  const std::string base = resolved(spec, {}).hash;
+  const Point different[] = {
+      {{"train.optimizer.lr_mode", std::string("mup")}},
+      {{"train.optimizer.lr_mode", std::string("step_law")}},
+      {{"train.schedule.kind", std::string("wsd")}},
+      {{"train.dn_init", std::string("fan_in")}},
+      {{"train.z_loss", 1e-5}},
+      {{"train.nan_skip_limit", std::int64_t{1}}},
+  };
+  for (const Point& point : different)
+    EXPECT_NE(resolved(spec, point).hash, base) << point_name(point);
+  const Point same[] = {{{"train.recompute", true}},
+                        {{"train.keep_last", std::int64_t{5}}},
+                        {{"train.keep_best", true}},
+                        {{"train.schedule.decay", 0.5}}};
+  for (const Point& point : same) EXPECT_EQ(resolved(spec, point).hash, base) << point_name(point);
+}
+
 TEST(Candidate, RecipeOverridesChangeTheRecipeOnly) {
   const Spec spec = parse_or_die({});
   const Candidate base = resolved(spec, {});

@@ -64,14 +64,20 @@ kind = "none"
 tokens = "2.2B"
 batch = "10k tokens"
 micro_batch = "3k tokens"
-optimizer = { kind = "adamw", lr = 3e-3, betas = [0.85, 0.97], eps = 1e-9, weight_decay = 0.2, clip = 0.5 }
-schedule = { kind = "constant", warmup = "2.5 %", final = 0.2 }
+optimizer = { kind = "adamw", lr = 3e-3, betas = [0.85, 0.97], eps = 1e-9, weight_decay = 0.2, clip = 0.5, lr_mode = "mup", mup_base_width = 192 }
+schedule = { kind = "wsd", warmup = "2.5 %", final = 0.2, decay = 0.3, decay_shape = "1-sqrt" }
 precision = "bf16"
 init_std = 0.03
 log_every = 7
 evaluate_every = "1M tokens"
 checkpoint_every = "90 s"
 validation_tokens = "64k"
+dn_init = "fan_in"
+z_loss = 1e-5
+recompute = true
+keep_last = 4
+keep_best = true
+nan_skip_limit = 3
 [seeds]
 list = [3, 1, 9]
 [evaluate]
@@ -122,15 +128,23 @@ timeout = 0
   EXPECT_EQ(spec->tokens_per_parameter, 0);
   EXPECT_EQ(spec->train.batch_tokens, 39 * 256);       // 39.06 sequences
   EXPECT_EQ(spec->train.micro_batch_tokens, 3 * 256);  // 11 sequences at most, 3 divide 39
-  EXPECT_EQ(spec->train.optimizer, (protocol::OptimizerSpec{3e-3, 0.85, 0.97, 1e-9, 0.2, 0.5}));
+  EXPECT_EQ(spec->train.optimizer, (protocol::OptimizerSpec{3e-3, 0.85, 0.97, 1e-9, 0.2, 0.5,
+                                                            protocol::LrMode::kMup, 192}));
   EXPECT_EQ(spec->train.schedule,
-            (protocol::LrScheduleSpec{protocol::LrScheduleKind::kConstant, 0.025, -1, 0.2}));
+            (protocol::LrScheduleSpec{protocol::LrScheduleKind::kWsd, 0.025, -1, 0.2, 0.3,
+                                      protocol::DecayShape::kOneMinusSqrt}));
   EXPECT_EQ(spec->train.precision, protocol::Precision::kBf16);
   EXPECT_EQ(spec->train.init_std, 0.03);
   EXPECT_EQ(spec->train.log_every_steps, 7);
   EXPECT_EQ(spec->train.evaluate_every_tokens, 1'000'000);
   EXPECT_EQ(spec->train.checkpoint_every_ms, 90'000);
   EXPECT_EQ(spec->train.validation_tokens, 64'000);
+  EXPECT_EQ(spec->train.down_init, protocol::DownInit::kFanIn);
+  EXPECT_EQ(spec->train.z_loss, 1e-5);
+  EXPECT_TRUE(spec->train.recompute);
+  EXPECT_EQ(spec->train.keep_last, 4);
+  EXPECT_TRUE(spec->train.keep_best);
+  EXPECT_EQ(spec->train.nan_skip_limit, 3);
   EXPECT_THAT(spec->seeds, ElementsAre(3u, 1u, 9u));
   EXPECT_EQ(spec->geometry, (protocol::GeometrySpec{true, {0, 1}, 64, 4, 0.9}));
   EXPECT_EQ(spec->resources.gpus, 1);
@@ -286,6 +300,27 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
        "`train.optimizer.beta1` is set twice"},
       {[](auto& t) { t.train += "precision = \"bf61\"\n"; }, "\"bf61\"",
        "`train.precision` is \"bf61\" (did you mean \"bf16\"?); allowed: f32, bf16"},
+      {[](auto& t) { t.train += "optimizer.lr_mode = \"mu\"\n"; }, "\"mu\"",
+       "`train.optimizer.lr_mode` is \"mu\" (did you mean \"mup\"?); allowed: fixed, step_law, "
+       "mup"},
+      {[](auto& t) { t.train += "optimizer = { lr = 0.1, lr_mode = \"step_law\" }\n"; }, "[train]",
+       "`train.optimizer.lr` is given, but `lr_mode` = \"step_law\" sets it; leave one out"},
+      {[](auto& t) { t.train += "optimizer.mup_base_width = 0\n"; }, "0\n",
+       "`train.optimizer.mup_base_width` is 0; allowed: 1 to 262144"},
+      {[](auto& t) { t.train += "schedule.decay = 1.5\n"; }, "1.5",
+       "`train.schedule.decay` is 1.5; allowed:"},
+      {[](auto& t) { t.train += "schedule.decay_shape = \"sqrt\"\n"; }, "\"sqrt\"",
+       "`train.schedule.decay_shape` is \"sqrt\""},
+      {[](auto& t) { t.train += "dn_init = \"fanin\"\n"; }, "\"fanin\"",
+       "`train.dn_init` is \"fanin\" (did you mean \"fan_in\"?); allowed: fixed, fan_in"},
+      {[](auto& t) { t.train += "z_loss = -1e-5\n"; }, "-1e-5",
+       "`train.z_loss` is -1e-05; allowed: 0 to 1"},
+      {[](auto& t) { t.train += "recompute = 1\n"; }, "1\n",
+       "`train.recompute` must be true or false"},
+      {[](auto& t) { t.train += "keep_last = 0\n"; }, "0\n",
+       "`train.keep_last` is 0; allowed: 1 to 1000"},
+      {[](auto& t) { t.train += "nan_skip_limit = -1\n"; }, "-1",
+       "`train.nan_skip_limit` is -1; allowed: 0 to 1e+06"},
       // Budgets.
       {[](auto& t) { t.budget = "[budget]\ncounts = \"body\"\n"; }, "[budget]",
        "`budget.parameters` is missing"},

@@ -1,4 +1,4 @@
-// Checkpoints: whole ones restore every bit, damaged ones are never used, the newest two are kept.
+// Checkpoints on disk: whole ones restore every bit, damaged ones are never used.
 #include "model/train/checkpoint.h"
 
 #include <ATen/ops/randint.h>
@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 
 #include "base/file.h"
 #include "model/train/step.h"
@@ -51,8 +53,8 @@ std::vector<std::string> names_in(const std::string& folder) {
 class CheckpointTest : public testing::Test {
  protected:
   std::string save(std::int64_t step) {
-    const auto saved =
-        save_checkpoint(folder(), state_at(step), network_.decoder, network_.optimizer);
+    const auto snapshot = take_snapshot(state_at(step), network_.decoder, network_.optimizer);
+    const auto saved = write_checkpoint(folder(), *snapshot);
     EXPECT_TRUE(saved.has_value()) << saved.error().message();
     return saved ? saved->path : "";
   }
@@ -89,9 +91,29 @@ TEST_F(CheckpointTest, EveryBitOfWeightsMomentsAndPositionComesBack) {
   EXPECT_EQ(other.optimizer.steps(), 7);
 }
 
-TEST_F(CheckpointTest, OnlyTheNewestTwoAreKept) {
-  for (const std::int64_t step : {1, 5, 20, 100}) save(step);
-  EXPECT_THAT(names_in(folder()), ElementsAre("000000020", "000000100"));
+TEST_F(CheckpointTest, TheStateKeepsLossesAndSkippedSteps) {
+  CheckpointState state = state_at(4);
+  state.skipped = 3;
+  state.validation_loss = 2.0 / 3;
+  state.best_validation_loss = 0.1;
+  const auto snapshot = take_snapshot(state, network_.decoder, network_.optimizer);
+  ASSERT_TRUE(write_checkpoint(folder(), *snapshot).has_value());
+  const auto found = newest();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->state.skipped, 3);
+  EXPECT_EQ(found->state.validation_loss, 2.0 / 3);
+  EXPECT_EQ(found->state.best_validation_loss, 0.1);
+  save(9);
+  EXPECT_EQ(newest()->state.validation_loss, std::nullopt);
+}
+
+TEST_F(CheckpointTest, ASnapshotDoesNotChangeWithTheWeights) {
+  fill(network_);
+  const at::Tensor before = network_.decoder.parameters().flat().clone();
+  const auto snapshot = take_snapshot(state_at(1), network_.decoder, network_.optimizer);
+  fill(network_);
+  EXPECT_TRUE(test::same_bits(snapshot->weights, before));
+  EXPECT_FALSE(test::same_bits(network_.decoder.parameters().flat(), before));
 }
 
 TEST_F(CheckpointTest, SavingTheSameStepAgainKeepsWhatIsThere) {
@@ -157,18 +179,22 @@ TEST_F(CheckpointTest, ANewerFormatAndAnotherTrialAreSkippedWithTheirReason) {
 TEST_F(CheckpointTest, LeftOversOfACrashAreNoCheckpoints) {
   save(2);
   fs::create_directories(folder() + "/.partial-000000009");
+  fs::create_directories(folder() + "/.removed-000000001");
   std::ofstream(folder() + "/notes.txt") << "x";
   const auto found = newest();
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->state.step, 2);
   EXPECT_TRUE(skipped_.empty());
+  remove_leftovers(folder());
+  EXPECT_THAT(names_in(folder()), ElementsAre("000000002", "notes.txt"));
   EXPECT_FALSE(
       newest_checkpoint({temporary_.path() + "/nowhere"}, "me", [](auto&, auto&) {}).has_value());
 }
 
 TEST_F(CheckpointTest, AFolderThatCannotBeMadeIsAnErrorAndLeavesNothing) {
   std::ofstream(temporary_.path() + "/checkpoints") << "a file";
-  const auto saved = save_checkpoint(folder(), state_at(1), network_.decoder, network_.optimizer);
+  const auto saved =
+      write_checkpoint(folder(), *take_snapshot(state_at(1), network_.decoder, network_.optimizer));
   ASSERT_FALSE(saved.has_value());
   EXPECT_THAT(saved.error().message(), HasSubstr(folder()));
 }
@@ -184,6 +210,11 @@ TEST_F(CheckpointTest, IdentityDependsOnWhatDecidesTheWeightsAndOnNothingElse) {
   same.train.log_every_steps = 1;
   same.train.checkpoint_every_ms = 5;
   same.data.train = "/elsewhere/*.tokens";
+  same.train.micro_batch_tokens = 16;
+  same.train.recompute = true;
+  same.train.keep_last = 7;
+  same.train.keep_best = true;
+  same.train.nan_skip_limit = 2;
   EXPECT_EQ(trial_identity(same, "data"), base);
   EXPECT_NE(trial_identity(spec, "other data"), base);
   protocol::TrialSpec other = spec;
@@ -195,6 +226,32 @@ TEST_F(CheckpointTest, IdentityDependsOnWhatDecidesTheWeightsAndOnNothingElse) {
   other = spec;
   other.architecture.widths[0][0] += 1;
   EXPECT_NE(trial_identity(other, "data"), base);
+  using Change = void (*)(protocol::TrainSpec&);
+  const Change changes[] = {
+      [](protocol::TrainSpec& t) { t.z_loss = 1e-5; },
+      [](protocol::TrainSpec& t) { t.down_init = protocol::DownInit::kFanIn; },
+      [](protocol::TrainSpec& t) { t.optimizer.lr_mode = protocol::LrMode::kMup; },
+      [](protocol::TrainSpec& t) {
+        t.optimizer.lr_mode = protocol::LrMode::kMup;
+        t.optimizer.mup_base_width = 8;
+      },
+      [](protocol::TrainSpec& t) { t.schedule.kind = protocol::LrScheduleKind::kWsd; },
+      [](protocol::TrainSpec& t) {
+        t.schedule.kind = protocol::LrScheduleKind::kWsd;
+        t.schedule.decay_fraction = 0.3;
+      },
+      [](protocol::TrainSpec& t) {
+        t.schedule.kind = protocol::LrScheduleKind::kWsd;
+        t.schedule.decay_shape = protocol::DecayShape::kOneMinusSqrt;
+      },
+  };
+  std::set<std::string> all{base};
+  for (const Change change : changes) {
+    other = spec;
+    change(other.train);
+    all.insert(trial_identity(other, "data"));
+  }
+  EXPECT_EQ(all.size(), 1 + std::size(changes));
 }
 
 }  // namespace

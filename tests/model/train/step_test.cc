@@ -2,6 +2,8 @@
 // never reach the weights and are named.
 #include "model/train/step.h"
 
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/randint.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,6 +46,62 @@ TEST(StepTest, MicroBatchesGiveTheLossAndWeightsOfTheWholeBatch) {
                 .max()
                 .item<float>(),
             2e-5);
+}
+
+TEST(StepTest, TheReportedLossIsTheMeanOverTheTokensOfTheStepHoweverItIsCut) {
+  const at::Tensor tokens = at::randint(64, {7, 12}, at::kLong);
+  const at::Tensor targets = at::randint(64, {7, 12}, at::kLong);
+  for (const std::int64_t micro : {0, 1, 3}) {
+    Training run(test::small_architecture(), micro);
+    const at::Tensor logits = run.decoder.logits(tokens).detach().view({84, 64}).to(at::kDouble);
+    const double mean =
+        at::cross_entropy_loss(logits, targets.view({84}), {}, /*mean=*/1).item<double>();
+    EXPECT_NEAR(run.step.run(tokens, targets, 1e-3)[0].item<double>(), mean, 1e-6 * mean) << micro;
+  }
+}
+
+TEST(StepTest, TheZLossIsPartOfTheLossAndOfTheGradient) {
+  const at::Tensor tokens = at::randint(64, {2, 12}, at::kLong);
+  Training run(test::small_architecture());
+  TrainStep with_z(run.decoder, run.optimizer, 1, 0.01);
+  const at::Tensor logits = run.decoder.logits(tokens).detach().view({24, 64}).to(at::kDouble);
+  const double plain =
+      at::cross_entropy_loss(logits, tokens.view({24}), {}, /*mean=*/1).item<double>();
+  const double z = at::logsumexp(logits, {1}).square().mean().item<double>();
+  run.decoder.parameters().zero_gradient();
+  run.decoder.loss(tokens, tokens, 1.0 / 24).backward();
+  const at::Tensor gradient = run.decoder.parameters().gradient().clone();
+  EXPECT_NEAR(with_z.run(tokens, tokens, 1e-9)[0].item<double>(), plain + 0.01 * z, 1e-5);
+  EXPECT_GT(test::relative_difference(run.decoder.parameters().gradient(), gradient), 1e-3);
+}
+
+TEST(StepTest, PartsWithRatesOfTheirOwnFollowTheFormulaAndShareAFewCalls) {
+  protocol::OptimizerSpec adam;
+  adam.weight_decay = 0.3;
+  adam.clip = 0;
+  net::Decoder decoder(test::small_architecture(), at::kCPU, false);
+  decoder.initialise(1, 0.05);
+  net::ParameterSet& parameters = decoder.parameters();
+  const auto factor = [](const net::Part& part) {
+    if (part.key == "embedding") return 1.0;
+    return part.key.ends_with(".down") ? 0.25 : part.cols > 0 ? 0.5 : 2.0;
+  };
+  EXPECT_EQ(AdamW(parameters, adam).group_count(), 2u);
+  AdamW optimizer(parameters, adam, factor);
+  EXPECT_EQ(optimizer.group_count(), 4u);
+  TrainStep step(decoder, optimizer, 0);
+  const at::Tensor before = parameters.flat().to(at::kDouble);
+  const at::Tensor tokens = at::randint(64, {2, 12}, at::kLong);
+  step.run(tokens, tokens, 1e-2);
+  const at::Tensor g = parameters.gradient().to(at::kDouble);
+  const at::Tensor after = parameters.flat().to(at::kDouble);
+  for (const net::Part* part : parameters.parts()) {
+    const auto slice = [&](const at::Tensor& x) { return x.narrow(0, part->offset, part->size()); };
+    at::Tensor wanted =
+        slice(before) - slice(g) / (slice(g).abs() + adam.eps) * (1e-2 * factor(*part));
+    if (part->cols > 0) wanted -= slice(before) * (1e-2 * 0.3);
+    EXPECT_LT((slice(after) - wanted).abs().max().item<double>(), 2e-5) << part->name;
+  }
 }
 
 TEST(StepTest, TheUpdateIsTheFormulaOfAdamWWithDecayOnMatricesOnly) {

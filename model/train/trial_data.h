@@ -1,0 +1,52 @@
+// The data of a trial, opened and checked, and its batches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "model/data/dataset.h"
+#include "model/data/loader.h"
+#include "protocol/trial_spec.h"
+
+namespace tailor::train {
+
+/// Sequences as the network reads them: (rows, T) int64 on the CPU.
+struct Batch {
+  at::Tensor tokens;
+  at::Tensor targets;
+};
+
+/// Threads: const functions from any.
+class TrialData {
+ public:
+  /// Errors: those of Dataset and the loaders, naming the field of the spec.
+  static Result<std::unique_ptr<TrialData>> open(const protocol::TrialSpec& spec);
+  TrialData(const TrialData&) = delete;
+  TrialData& operator=(const TrialData&) = delete;
+
+  /// Samples [first_sample, first_sample + rows) of the run: a function of the spec's seed alone,
+  /// whatever steps, micro-batches or ranks they are cut into. Errors: kDataLoss naming the file.
+  Result<Batch> batch(std::uint64_t first_sample, std::int64_t rows) const;
+
+  const data::Dataset& validation() const { return *validation_; }
+  const data::EvaluationLoader& evaluation() const { return evaluation_; }
+  /// SHA-256 over both datasets.
+  const std::string& hash() const { return hash_; }
+
+ private:
+  TrialData(std::unique_ptr<data::Dataset> train, std::unique_ptr<data::Dataset> validation,
+            data::TrainLoader loader, data::EvaluationLoader evaluation);
+
+  // On the heap: the loaders keep references to them.
+  std::unique_ptr<data::Dataset> train_;
+  std::unique_ptr<data::Dataset> validation_;
+  data::TrainLoader loader_;
+  data::EvaluationLoader evaluation_;
+  std::string hash_;
+};
+
+}  // namespace tailor::train
