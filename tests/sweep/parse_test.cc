@@ -320,7 +320,7 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) { t.train += "keep_last = 0\n"; }, "0\n",
        "`train.keep_last` is 0; allowed: 1 to 1000"},
       {[](auto& t) { t.train += "nan_skip_limit = -1\n"; }, "-1",
-       "`train.nan_skip_limit` is -1; allowed: 0 to 1e+06"},
+       "`train.nan_skip_limit` is -1; allowed: 0 to 1000000"},
       // Budgets.
       {[](auto& t) { t.budget = "[budget]\ncounts = \"body\"\n"; }, "[budget]",
        "`budget.parameters` is missing"},
