@@ -77,11 +77,12 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path) {
     return make_text_tokenizer(std::move(spec), path);
   }
   TAILOR_ASSIGN_OR_RETURN(const std::string bytes, read_file(path, kTokenizerBytesMax));
+  TAILOR_ASSIGN_OR_RETURN(const TokenizerHints hints, read_hints(fs::path(path).parent_path()));
   if (path.ends_with(".model")) {
     TAILOR_ASSIGN_OR_RETURN(TokenizerSpec spec, read_sentencepiece_model(bytes, path));
+    spec.adds_bos = spec.bos_id && hints.adds_bos.value_or(false);
     return make_text_tokenizer(std::move(spec), path);
   }
-  TAILOR_ASSIGN_OR_RETURN(const TokenizerHints hints, read_hints(fs::path(path).parent_path()));
   TAILOR_ASSIGN_OR_RETURN(TokenizerSpec spec, read_tokenizer_json(bytes, hints, path));
   return make_text_tokenizer(std::move(spec), path);
 }

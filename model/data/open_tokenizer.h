@@ -9,9 +9,9 @@
 
 namespace tailor::data {
 
-/// Opens by name: "bytes" (make_byte_tokenizer); a .gguf file; a .model of SentencePiece; another
-/// file as tokenizer.json, with what tokenizer_config.json beside it says; a folder by the
-/// tokenizer.json, tokenizer.model or only .gguf in it. Its `encode` takes any bytes
+/// Opens by name: "bytes" (make_byte_tokenizer); a .gguf file; a .model of SentencePiece, or
+/// another file as tokenizer.json, each with what a tokenizer_config.json beside it says; a folder
+/// by the tokenizer.json, tokenizer.model or only .gguf in it. Its `encode` takes any bytes
 /// (tokenizer.h). Errors, naming the file: kNotFound; kDataLoss (cut, altered, another kind of
 /// file); kUnimplemented naming a step, model or pre-tokenizer that is not known; kInvalidArgument
 /// for what is missing.

@@ -339,6 +339,9 @@ TEST_F(OpenTokenizerTest, FoldersAndNamesAreToldApart) {
   std::filesystem::create_directories(path("sp"));
   std::filesystem::copy_file(kData + "plain.model", path("sp/tokenizer.model"));
   EXPECT_EQ(opened(path("sp"))->sha256(), opened(kData + "plain.model")->sha256());
+  EXPECT_FALSE(opened(path("sp"))->adds_bos());
+  write("sp/tokenizer_config.json", R"({"add_bos_token": true})");
+  EXPECT_TRUE(opened(path("sp"))->adds_bos());
 }
 
 TEST_F(OpenTokenizerTest, IdsOutsideTheVocabularyDoNotDecode) {
