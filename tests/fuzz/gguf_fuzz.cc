@@ -63,14 +63,19 @@ void check(const std::string& path, std::size_t bytes) {
 GgufBuilder model_seed(const std::string& architecture) {
   GgufBuilder b;
   b.str("general.architecture", architecture);
-  for (const char* name : {"embedding_length", "feed_forward_length", "block_count",
-                           "attention.head_count", "attention.sliding_window"}) {
-    b.u32(architecture + "." + name, 2);
+  for (const auto& [name, value] : {std::pair{"embedding_length", 4u},
+                                    {"feed_forward_length", 2u},
+                                    {"block_count", 2u},
+                                    {"attention.head_count", 2u},
+                                    {"context_length", 8u}}) {
+    b.u32(architecture + "." + name, value);
   }
+  if (architecture != "olmo2") b.u32(architecture + ".attention.sliding_window", 2);
   b.f32(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
-  b.floats("token_embd.weight", {4, 2}, std::vector<float>(8, 0.5f));
-  b.floats("blk.0.attn_q.weight", {2, 2}, {1, 2, 3, 4});
-  b.tensor("blk.1.ffn_norm.weight", {32}, 8, std::string(34, '\x3c'));
+  b.floats("token_embd.weight", {4, 4}, std::vector<float>(16, 0.5f));
+  b.floats("blk.0.attn_q.weight", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  b.tensor(architecture == "llama" ? "blk.1.ffn_norm.weight" : "blk.1.attn_k_norm.weight", {32}, 8,
+           std::string(34, '\x3c'));
   return b;
 }
 
@@ -91,9 +96,11 @@ std::vector<std::string> fuzz_seeds() {
       .numbers<std::int32_t>("tokenizer.ggml.token_type", 5, {1, 1, 1, 1, 6, 3, 4})
       .u32("tokenizer.ggml.eos_token_id", 5)
       .u32("general.alignment", 32);
-  GgufBuilder old = model_seed("llama");
+  GgufBuilder old = model_seed("olmo2");
   old.version = 2;
-  return {bpe.bytes(), scores.bytes(), old.bytes(), model_seed("olmo2").bytes()};
+  GgufBuilder llama = model_seed("llama");
+  llama.u32("general.alignment", 32);
+  return {bpe.bytes(), scores.bytes(), old.bytes(), llama.bytes()};
 }
 
 }  // namespace tailor::fuzz

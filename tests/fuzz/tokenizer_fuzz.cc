@@ -30,18 +30,23 @@ void check(Result<data::TokenizerSpec> spec) {
 
 }  // namespace
 
+// A field of a protobuf message that holds bytes.
+std::string field(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+
+// A piece of a SentencePiece model: text, score (as the four bytes of a float) and type.
+std::string piece(const std::string& text, const std::string& score, char type) {
+  return field(1, field(1, text) + "\x15" + score + std::string{'\x18', type});
+}
+
 std::vector<std::string> fuzz_seeds() {
-  // Three pieces and an end, as the library of SentencePiece writes them.
-  const std::string sentencepiece(
-      "\n\x0b\n\x05<unk>\x15\0\0\0\0\x18\x02"
-      "\n\x0a\n\x04</s>\x15\0\0\0\0\x18\x03"
-      "\n\x08\n\x01"
-      "a\x15\0\0\x80\xbf"
-      "\n\x09\n\x02"
-      "aa\x15\0\0\0\0"
-      "\n\x0f\n\x06<0x0A>\x15\0\0\0\0\x18\x06"
-      "\x12\x05\x18\x02\xd0\x02\x01\x1a\x06\x18\0 \0(\x01",
-      85);
+  const std::string zero(4, '\0'), low("\0\0\x80\xbf", 4);
+  const std::string sentencepiece =
+      piece("<unk>", zero, 2) + piece("</s>", zero, 3) + piece("a", low, 1) + piece("aa", zero, 1) +
+      piece("<0x0A>", zero, 6) + piece("ab", zero, 4) + piece("\xE2\x96\x81", low, 1) +
+      field(2, std::string("\x18\x02\xd0\x02\x01", 5)) +     // BPE, ends at 1
+      field(3, std::string("\x18\x01\x20\x00\x28\x01", 6));  // spaces as they are
   return {
       R"({"added_tokens":[{"id":3,"content":"<e>","special":true,"lstrip":true},{"id":4,"content":"ba"}],
           "normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Replace",
