@@ -22,7 +22,7 @@ Status write_file_atomic(const std::string& path, std::string_view content, bool
 /// fsyncs a directory, so that renames and new names in it survive a power cut.
 Status sync_directory(const std::string& path);
 
-/// The Status for a failed system call on `path`: kNotFound, kResourceExhausted (ENOSPC, EDQUOT),
+/// The Status for a failed system call on `path`: kNotFound, kResourceExhausted (ENOSPC, EDQUOT, EFBIG),
 /// kPermissionDenied, kInvalidArgument (a path that no file can have) or kUnavailable, with strerror
 /// and the path.
 Status errno_status(int error_number, std::string_view action, std::string_view path);

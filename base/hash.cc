@@ -29,6 +29,12 @@ void Sha256::update(const void* data, std::size_t size) {
   TAILOR_CHECK(EVP_DigestUpdate(impl_->context, data, size) == 1);
 }
 
+std::string Sha256::hex_so_far() const {
+  Sha256 copy;
+  TAILOR_CHECK(EVP_MD_CTX_copy_ex(copy.impl_->context, impl_->context) == 1);
+  return copy.hex();
+}
+
 std::string Sha256::hex() {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;

@@ -21,6 +21,8 @@ class Sha256 {
   void update(std::string_view text) { update(text.data(), text.size()); }
   /// 64 lower-case hex digits. REQUIRES: called once, last.
   std::string hex();
+  /// The hash of what came so far; `update` may go on.
+  std::string hex_so_far() const;
 
  private:
   struct Impl;

@@ -21,7 +21,8 @@ constexpr Command kCommands[] = {
     {"logs", add_logs},       {"control", add_control}, {"compare", add_compare},
     {"profile", add_profile}, {"query", add_query},     {"export", add_export},
     {"workers", add_workers}, {"backup", add_backup},   {"shape", add_shape},
-    {"geometry", add_geometry}, {"info", add_info},     {"completion", add_completion},
+    {"geometry", add_geometry}, {"data", add_data},     {"info", add_info},
+    {"completion", add_completion},
 };
 
 }  // namespace

@@ -39,6 +39,7 @@ void add_profile(CLI::App& app, Context& context);
 void add_backup(CLI::App& app, Context& context);
 void add_shape(CLI::App& app, Context& context);
 void add_geometry(CLI::App& app, Context& context);  // persistence, wasserstein, gw, dimension, work, allocate
+void add_data(CLI::App& app, Context& context);  // prepare, import, verify, show
 void add_info(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 

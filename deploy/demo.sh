@@ -53,16 +53,14 @@ done
 
 step "3. Real text: the kernel's documentation, a SentencePiece tokenizer trained on it, token shards"
 mkdir -p "$demo/data"
-if [ ! -s "$demo/data/tokenize.json" ]; then
+if [ ! -s "$demo/data/linux-doc.model" ]; then
   bash deploy/fetch_demo_corpus.sh "$demo/corpus"
   "$bin/tailor-tokenize" train --input "$demo/corpus" --vocab-size 2048 --sample-bytes 8000000 \
     --model "$demo/data/linux-doc.model"
-  "$bin/tailor-tokenize" encode --input "$demo/corpus" --model "$demo/data/linux-doc.model" \
-    --output "$demo/data/linux-doc" --validation-fraction 0.02 --threads "$(nproc)" --json \
-    >"$demo/data/tokenize.json.tmp"
-  mv "$demo/data/tokenize.json.tmp" "$demo/data/tokenize.json"
 fi
-cat "$demo/data/tokenize.json"
+# Done before, this finds itself done; killed before, it goes on.
+"$bin/tailor" data prepare "$demo/corpus" --tokenizer "$demo/data/linux-doc.model" \
+  --out "$demo/data/linux-doc" --validation-fraction 0.02
 
 step "4. What will run: exact counts, before anything runs"
 # The sweep file stands beside its data, because relative paths start from the file.

@@ -24,7 +24,8 @@ constexpr std::size_t kInputBytes = 256 << 10;
 /// The file as it lies on disk.
 class PlainSource final : public ByteSource {
  public:
-  PlainSource(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  PlainSource(std::string path, int fd, SourceDigest* digest)
+      : path_(std::move(path)), fd_(fd), digest_(digest) {}
   ~PlainSource() override { ::close(fd_); }
   PlainSource(const PlainSource&) = delete;
   PlainSource& operator=(const PlainSource&) = delete;
@@ -32,7 +33,14 @@ class PlainSource final : public ByteSource {
   Result<std::size_t> read(char* out, std::size_t size) override {
     for (;;) {
       const ssize_t got = ::read(fd_, out, size);
-      if (got >= 0) return static_cast<std::size_t>(got);
+      if (got >= 0) {
+        const auto count = static_cast<std::size_t>(got);
+        if (digest_ != nullptr) {
+          digest_->bytes += count;
+          digest_->hash.update(out, count);
+        }
+        return count;
+      }
       if (errno != EINTR) return error(errno_status(errno, "read", path_));
     }
   }
@@ -40,6 +48,7 @@ class PlainSource final : public ByteSource {
  private:
   std::string path_;
   int fd_;
+  SourceDigest* digest_;
 };
 
 /// What the decompressors share: a block of compressed bytes and how to say that they are wrong.
@@ -164,15 +173,22 @@ class ZstdSource final : public CompressedSource {
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path) {
+Result<std::unique_ptr<ByteSource>> open_plain_source(const std::string& path,
+                                                      SourceDigest* digest) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return error(errno_status(errno, "open", path));
-  auto file = std::make_unique<PlainSource>(path, fd);
+  auto file = std::make_unique<PlainSource>(path, fd, digest);
   struct stat info {};
   if (::fstat(fd, &info) != 0) return error(errno_status(errno, "stat", path));
   if (S_ISDIR(info.st_mode)) {
     return error(Code::kInvalidArgument, fmt::format("{} is a folder, not a file", path));
   }
+  return file;
+}
+
+Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path,
+                                                     SourceDigest* digest) {
+  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> file, open_plain_source(path, digest));
   if (path.ends_with(".gz")) return std::make_unique<GzipSource>(path, std::move(file));
   if (path.ends_with(".zst")) return std::make_unique<ZstdSource>(path, std::move(file));
   return file;

@@ -2,12 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "base/hash.h"
 #include "base/status.h"
 
 namespace tailor::data {
+
+/// What has been read of a file as it lies on disk, compressed or not; whole once a ByteSource has
+/// come to its end.
+struct SourceDigest {
+  std::uint64_t bytes = 0;
+  Sha256 hash;
+};
 
 /// Reads forward once. Not thread-safe.
 class ByteSource {
@@ -19,7 +28,13 @@ class ByteSource {
   virtual Result<std::size_t> read(char* out, std::size_t size) = 0;
 };
 
-/// Opens `path`. Errors: kNotFound, kPermissionDenied, kUnavailable; kInvalidArgument for a folder.
-Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path);
+/// Opens `path`. `digest`, if given, is kept up to date and outlives the source.
+/// Errors: kNotFound, kPermissionDenied, kUnavailable; kInvalidArgument for a folder.
+Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path,
+                                                     SourceDigest* digest = nullptr);
+
+/// The same without decompressing.
+Result<std::unique_ptr<ByteSource>> open_plain_source(const std::string& path,
+                                                      SourceDigest* digest = nullptr);
 
 }  // namespace tailor::data

@@ -1,9 +1,10 @@
 // Corpus: documents streamed from text files.
 //
 // Formats by name: .txt, .rst, .md (one document a file, as plain text) and .jsonl (one document a
-// line, its member "text"); each also as .gz or .zst. Folders are read recursively, in the byte
-// order of the relative names, so the same files give the same documents in the same order on every
-// machine. Text must be UTF-8. Offsets in errors count bytes of the text after decompression.
+// line, its member "text" or another that is named); each also as .gz or .zst. Folders are read
+// recursively, in the byte order of the relative names, so the same files give the same documents
+// in the same order on every machine. Text must be UTF-8. Offsets in errors count bytes of the text
+// after decompression.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +22,32 @@ struct CorpusFile {
   /// Path relative to the folder that was given (or the file's own name): part of the documents'
   /// names, which therefore do not change when the corpus moves.
   std::string name;
+  std::uint64_t bytes = 0;  ///< on disk, when it was listed
   friend bool operator==(const CorpusFile&, const CorpusFile&) = default;
 };
 
 struct CorpusOptions {
-  /// Count and skip files that cannot be decoded (wrong UTF-8, cut short, bad JSON) instead of
-  /// failing. Such files are read twice. Missing and unreadable files fail all the same.
+  /// Count and pass over what cannot be decoded instead of failing: a line of a .jsonl file, else
+  /// the whole file (wrong UTF-8, compressed data that is cut or altered). Files are then read
+  /// twice. Missing and unreadable files fail all the same.
   bool skip_bad = false;
-  /// Long plain-text documents come in pieces of about this size, cut after a newline where there
-  /// is one.
-  std::uint64_t piece_bytes = 4u << 20;
-  /// Longest line of a .jsonl file.
-  std::uint64_t line_bytes_max = 256u << 20;
+  std::string text_key = "text";  ///< the member of a JSON line that holds the text
+  /// Long documents come in pieces of about this size, cut after a newline where there is one, else
+  /// before a space.
+  std::uint64_t piece_bytes = 1u << 20;
+};
+
+/// Where reading goes on, and what of the file at hand lies before.
+struct CorpusPosition {
+  std::uint64_t file = 0;    ///< index in the list of files
+  std::uint64_t offset = 0;  ///< in its text: of a line of a .jsonl file, else of a piece
+  std::uint64_t line = 0;    ///< newlines before `offset`
+  /// Pieces of that JSON line that lie before; of plain text 1 when the document is out.
+  std::uint64_t piece = 0;
+  std::uint64_t documents = 0;
+  std::uint64_t empty_documents = 0;
+  std::uint64_t text_bytes = 0;
+  friend bool operator==(const CorpusPosition&, const CorpusPosition&) = default;
 };
 
 /// A document, or a part of a long one. Parts of one document come in order with nothing between.
@@ -40,6 +55,21 @@ struct CorpusPiece {
   std::string document;  ///< CorpusFile::name, with ":LINE" behind it for .jsonl
   std::string text;      ///< valid UTF-8; empty only in the last piece of a longer document
   bool ends_document = true;
+  CorpusPosition next;           ///< what comes after this piece
+  std::uint64_t file_bytes = 0;  ///< of the file on disk, read so far
+};
+
+/// What a file came to.
+struct CorpusFileSummary {
+  std::uint64_t file = 0;       ///< index in the list of files
+  std::uint64_t documents = 0;  ///< with at least one byte
+  std::uint64_t empty_documents = 0;
+  std::uint64_t text_bytes = 0;     ///< decompressed
+  std::uint64_t skipped_lines = 0;  ///< CorpusOptions::skip_bad
+  bool skipped = false;             ///< the whole file
+  std::vector<Status> reasons;      ///< why something was skipped: the first few
+  std::uint64_t file_bytes = 0;     ///< as it lies on disk
+  std::string sha256;               ///< of those bytes
 };
 
 struct CorpusSummary {
@@ -47,23 +77,31 @@ struct CorpusSummary {
   std::uint64_t documents = 0;  ///< documents with at least one byte
   std::uint64_t bytes = 0;      ///< of text, decompressed
   std::uint64_t empty_documents = 0;
-  std::vector<Status> skipped;  ///< one for each file skipped, with the reason
+  std::uint64_t skipped_files = 0;
+  std::uint64_t skipped_lines = 0;
+  std::vector<Status> reasons;  ///< why something was skipped: the first few of each file
 };
 
 /// The files that `inputs` (files and folders) name. Inputs keep their order; within a folder the
 /// order is that of the names' bytes, files of other kinds are passed over. Errors: kNotFound
-/// (missing); kInvalidArgument (an input of unknown kind, a folder without a text file, no inputs);
-/// the system's reason for a folder that cannot be listed.
+/// (missing); kInvalidArgument (an input of unknown kind, one that is no regular file, a folder
+/// without a text file, the same file under two inputs, no inputs); the system's reason for a
+/// folder that cannot be listed.
 Result<std::vector<CorpusFile>> list_corpus(const std::vector<std::string>& inputs);
 
 /// Gets each piece in turn; a failure ends the reading and is returned.
 using CorpusSink = std::function<Status(CorpusPiece&&)>;
+/// Gets each file once all its pieces are out.
+using CorpusFileSink = std::function<Status(CorpusFileSummary&&)>;
 
-/// Streams all documents of `files`, in order. Memory: about two pieces.
+/// Streams all documents of `files` from `start` on, in order. Memory: about three pieces, however
+/// long a line or a document is. The counts of the summary are those from `start` on.
 /// Errors, naming the file: kNotFound, kPermissionDenied, kUnavailable (unreadable);
-/// kInvalidArgument (not UTF-8, with the byte offset; bad JSON, with the line; a corpus without any
-/// text); kDataLoss (compressed data cut short or altered).
+/// kInvalidArgument (not UTF-8 or bad JSON, with line and byte offset; a corpus without any text);
+/// kDataLoss (compressed data cut short or altered; a file shorter than `start`).
 Result<CorpusSummary> read_corpus(const std::vector<CorpusFile>& files,
-                                  const CorpusOptions& options, const CorpusSink& sink);
+                                  const CorpusOptions& options, const CorpusSink& sink,
+                                  const CorpusPosition& start = {},
+                                  const CorpusFileSink& file_done = {});
 
 }  // namespace tailor::data

@@ -35,7 +35,7 @@ Result<std::vector<std::string>> expand(const std::string& pattern) {
   if (outcome == GLOB_NOMATCH) {
     return error(Code::kNotFound,
                  fmt::format("no token shard matches {}: check the path, or write shards with "
-                             "tailor-tokenize encode",
+                             "tailor data prepare",
                              pattern));
   }
   if (outcome == GLOB_ABORTED) return error(g_unlisted.with_context(pattern));

@@ -40,7 +40,7 @@ struct TrainingOptions {
   std::uint64_t sample_bytes =
       16u << 20;  ///< train on about so much text, drawn evenly from the corpus
   double validation_fraction =
-      0;  ///< documents that encode_corpus would hold out are not looked at
+      0;  ///< documents that prepare_dataset would hold out are not looked at
   CorpusOptions corpus;
   /// Told once, before the training proper, which takes most of the time.
   std::function<void(std::uint64_t sample_bytes, std::uint64_t corpus_bytes)> sampled;
@@ -50,7 +50,7 @@ struct TrainedModel {
   std::string model;               ///< the serialised SentencePiece model
   std::uint64_t corpus_bytes = 0;  ///< text that the sample was drawn from
   std::uint64_t sample_bytes = 0;
-  std::vector<Status> skipped;  ///< files passed over (CorpusOptions::skip_bad)
+  CorpusSummary read;  ///< of the whole corpus, and what was passed over
 };
 
 /// Trains BPE with byte fallback. The same corpus and options give the same model. The corpus is

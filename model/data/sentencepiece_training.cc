@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/rng.h"
-#include "model/data/encode.h"
+#include "model/data/prepare.h"
 #include "model/data/sentencepiece_tokenizer.h"
 
 namespace tailor::data {
@@ -180,7 +180,7 @@ Result<TrainedModel> train_sentencepiece(const std::vector<std::string>& inputs,
                        }
                        if (fits) add_sentences(block, &sentences);
                      }));
-  trained.skipped = read.skipped;
+  trained.read = read;
   trained.sample_bytes = trained.corpus_bytes;
   if (!fits) {
     trained.sample_bytes = 0;

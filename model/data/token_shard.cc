@@ -96,9 +96,8 @@ Status read_all(int fd, void* data, std::size_t size, off_t offset, const std::s
       return errno_status(errno, "read", path);
     }
     if (got == 0) {
-      return Status(Code::kDataLoss,
-                    fmt::format("token shard {} ends at byte {}: it was cut while in use", path,
-                                static_cast<std::int64_t>(offset)));
+      return Status(Code::kDataLoss, fmt::format("token shard {} ends at byte {}: it was cut", path,
+                                                 static_cast<std::int64_t>(offset)));
     }
     bytes += got;
     offset += got;
@@ -124,10 +123,11 @@ struct TokenShardWriter::Impl {
   Sha256 hash;
   std::vector<unsigned char> buffer;
   off_t offset = format::kHeaderBytes;
+  bool keep = false;  // the partial file, when it is left unfinished
 
   ~Impl() {
     if (fd < 0) return;
-    ::unlink(partial.c_str());
+    if (!keep) ::unlink(partial.c_str());
     ::close(fd);
   }
 
@@ -145,9 +145,9 @@ TokenShardWriter::~TokenShardWriter() = default;
 TokenShardWriter::TokenShardWriter(TokenShardWriter&&) noexcept = default;
 TokenShardWriter& TokenShardWriter::operator=(TokenShardWriter&&) noexcept = default;
 
-Result<TokenShardWriter> TokenShardWriter::create(const std::string& path, std::uint32_t vocab_size,
-                                                  std::uint32_t eos_id,
-                                                  const std::string& tokenizer_sha256) {
+Result<TokenShardWriter> TokenShardWriter::open(const std::string& path, std::uint32_t vocab_size,
+                                                std::uint32_t eos_id,
+                                                const std::string& tokenizer_sha256, int flags) {
   unsigned char scratch[32];
   if (vocab_size == 0 || eos_id >= vocab_size) {
     return error(Code::kInvalidArgument,
@@ -167,16 +167,59 @@ Result<TokenShardWriter> TokenShardWriter::create(const std::string& path, std::
   impl->info.tokenizer_sha256 = tokenizer_sha256;
   impl->info.token_bytes = vocab_size <= format::kVocabSizeOfTwoBytes ? 2 : 4;
   impl->buffer.reserve(kBlockBytes + 8);
-  const int fd = ::open(impl->partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return error(errno_status(errno, "create", impl->partial));
+  const int fd = ::open(impl->partial.c_str(), O_RDWR | O_CLOEXEC | flags, 0644);
+  if (fd < 0) return error(errno_status(errno, "open", impl->partial));
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
     return error(Code::kFailedPrecondition,
                  fmt::format("{} is being written by another process", impl->partial));
   }
   impl->fd = fd;
-  if (::ftruncate(fd, 0) != 0) return error(errno_status(errno, "truncate", impl->partial));
   return TokenShardWriter(std::move(impl));
+}
+
+Result<TokenShardWriter> TokenShardWriter::create(const std::string& path, std::uint32_t vocab_size,
+                                                  std::uint32_t eos_id,
+                                                  const std::string& tokenizer_sha256) {
+  TAILOR_ASSIGN_OR_RETURN(TokenShardWriter writer,
+                          open(path, vocab_size, eos_id, tokenizer_sha256, O_CREAT));
+  Impl& w = *writer.impl_;
+  if (::ftruncate(w.fd, 0) != 0) return error(errno_status(errno, "truncate", w.partial));
+  return writer;
+}
+
+Result<TokenShardWriter> TokenShardWriter::resume(const std::string& path, std::uint32_t vocab_size,
+                                                  std::uint32_t eos_id,
+                                                  const std::string& tokenizer_sha256,
+                                                  const TokenShardProgress& saved) {
+  TAILOR_ASSIGN_OR_RETURN(TokenShardWriter writer,
+                          open(path, vocab_size, eos_id, tokenizer_sha256, 0));
+  Impl& w = *writer.impl_;
+  w.keep = true;
+  std::uint64_t left = saved.token_count;
+  std::vector<unsigned char> block(kBlockBytes);
+  while (left > 0) {
+    const std::uint64_t count = std::min<std::uint64_t>(left, kBlockBytes / w.info.token_bytes);
+    const auto size = static_cast<std::size_t>(count * w.info.token_bytes);
+    TAILOR_RETURN_IF_ERROR(read_all(w.fd, block.data(), size, w.offset, w.partial));
+    w.hash.update(block.data(), size);
+    for (std::size_t at = 0; at < size; at += w.info.token_bytes) {
+      std::uint32_t id = 0;
+      std::memcpy(&id, block.data() + at, w.info.token_bytes);
+      w.info.max_id = std::max(w.info.max_id, id);
+    }
+    w.offset += static_cast<off_t>(size);
+    left -= count;
+  }
+  if (w.hash.hex_so_far() != saved.sha256) {
+    return error(Code::kDataLoss,
+                 fmt::format("{} was altered since it was saved: start over", w.partial));
+  }
+  if (::ftruncate(w.fd, w.offset) != 0) return error(errno_status(errno, "truncate", w.partial));
+  w.info.token_count = saved.token_count;
+  w.info.text_bytes = saved.text_bytes;
+  w.info.document_count = saved.document_count;
+  return writer;
 }
 
 Status TokenShardWriter::append(std::span<const std::uint32_t> ids, std::uint64_t text_bytes,
@@ -207,6 +250,16 @@ Status TokenShardWriter::append(std::span<const std::uint32_t> ids, std::uint64_
 }
 
 std::uint64_t TokenShardWriter::token_count() const { return impl_->info.token_count; }
+
+Result<TokenShardProgress> TokenShardWriter::save() {
+  Impl& w = *impl_;
+  TAILOR_CHECK(w.fd >= 0, "save after finish");
+  w.keep = true;
+  TAILOR_RETURN_IF_ERROR(w.flush());
+  if (::fsync(w.fd) != 0) return error(errno_status(errno, "fsync", w.partial));
+  return TokenShardProgress{w.info.token_count, w.info.text_bytes, w.info.document_count,
+                            w.hash.hex_so_far()};
+}
 
 Result<TokenShardInfo> TokenShardWriter::finish() {
   Impl& w = *impl_;
@@ -273,7 +326,7 @@ Result<TokenShardReader> TokenShardReader::open(const std::string& path) {
   const auto bad = [&](std::string_view reason) {
     return error(
         Code::kDataLoss,
-        fmt::format("token shard {} {}; write it again with tailor-tokenize encode", path, reason));
+        fmt::format("token shard {} {}; write it again with tailor data prepare", path, reason));
   };
   if (size < format::kHeaderBytes) {
     return bad(
@@ -352,7 +405,7 @@ Status TokenShardReader::read(std::uint64_t position, std::span<std::uint32_t> o
     return Status(
         Code::kDataLoss,
         fmt::format("token shard {}: token id {} is outside the vocabulary of {}: the file "
-                    "was altered; write it again with tailor-tokenize encode",
+                    "was altered; write it again with tailor data prepare",
                     impl_->path, max_id, info.vocab_size));
   }
   return Status::ok();
@@ -375,7 +428,7 @@ Status TokenShardReader::verify() const {
   if (hash.hex() != info.sha256) {
     return Status(Code::kDataLoss,
                   fmt::format("token shard {} was altered: its SHA-256 does not match its header; "
-                              "write it again with tailor-tokenize encode",
+                              "write it again with tailor data prepare",
                               impl_->path));
   }
   return Status::ok();

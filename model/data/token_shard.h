@@ -31,7 +31,17 @@ struct TokenShardInfo {
   friend bool operator==(const TokenShardInfo&, const TokenShardInfo&) = default;
 };
 
-/// Writes one shard. Not thread-safe. Destroying it before `finish` removes the partial file.
+/// How far an unfinished shard got.
+struct TokenShardProgress {
+  std::uint64_t token_count = 0;
+  std::uint64_t text_bytes = 0;
+  std::uint64_t document_count = 0;
+  std::string sha256;  ///< of the ids so far
+  friend bool operator==(const TokenShardProgress&, const TokenShardProgress&) = default;
+};
+
+/// Writes one shard. Not thread-safe. Destroying it before `finish` removes the partial file,
+/// unless it was saved or resumed.
 class TokenShardWriter {
  public:
   /// Starts `path`.partial. `path` itself is untouched until `finish`.
@@ -39,6 +49,11 @@ class TokenShardWriter {
   /// (another process is writing this shard), or the system's reason.
   static Result<TokenShardWriter> create(const std::string& path, std::uint32_t vocab_size,
                                          std::uint32_t eos_id, const std::string& tokenizer_sha256);
+  /// Goes on with `path`.partial as `save` left it; what was appended later is dropped.
+  /// Errors: as `create`; kNotFound; kDataLoss when the file holds fewer ids or others.
+  static Result<TokenShardWriter> resume(const std::string& path, std::uint32_t vocab_size,
+                                         std::uint32_t eos_id, const std::string& tokenizer_sha256,
+                                         const TokenShardProgress& saved);
   ~TokenShardWriter();
   TokenShardWriter(TokenShardWriter&&) noexcept;
   TokenShardWriter& operator=(TokenShardWriter&&) noexcept;
@@ -51,12 +66,18 @@ class TokenShardWriter {
 
   std::uint64_t token_count() const;
 
+  /// Makes what was appended durable, so that `resume` can go on from here even after a power cut.
+  Result<TokenShardProgress> save();
+
   /// Writes the header, fsyncs, renames over `path` and returns what was written.
   /// REQUIRES: called once, last.
   Result<TokenShardInfo> finish();
 
  private:
   struct Impl;
+  static Result<TokenShardWriter> open(const std::string& path, std::uint32_t vocab_size,
+                                       std::uint32_t eos_id, const std::string& tokenizer_sha256,
+                                       int flags);
   explicit TokenShardWriter(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -1,17 +1,19 @@
 // tailor-tokenize: text to token shards, ahead of training. Reading starts at `main` below.
 //
 // A program of its own because SentencePiece carries a protobuf that must not meet ours (design
-// decision in ARCHITECTURE.md). Results go to stdout, progress and errors to stderr. Exit codes: 0
-// ok, 1 internal or out of disk, 2 usage or bad input, 3 not found, 7 shards exist already.
+// decision in ARCHITECTURE.md). `tailor data` runs it under the name "tailor data". Results go to
+// stdout, progress and errors to stderr. Exit codes: 0 ok, 1 internal or out of disk, 2 usage or
+// bad input, 3 not found, 7 another data set is there.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +21,11 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "model/data/encode.h"
+#include "model/data/dataset_commands.h"
+#include "model/data/open_tokenizer.h"
+#include "model/data/prepare.h"
 #include "model/data/sentencepiece_tokenizer.h"
+#include "model/data/terminal.h"
 #include "model/data/token_shard.h"
 #include "model/data/tokenizer.h"
 
@@ -30,16 +35,22 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kVersionText = "tailor-tokenize 0.1.0";
+// What client/commands/data.cc calls us.
+constexpr std::string_view kNameInClient = "tailor data";
 
+// {0} is the name of the program.
 constexpr std::string_view kExamples = R"(Examples:
-  tailor-tokenize train  --input docs/ --vocab-size 4096 --model docs.model
-  tailor-tokenize encode --input docs/ --model docs.model --output data/docs
-  tailor-tokenize encode --input a.jsonl.zst b.txt.gz --model bytes --output data/mixed --json
-  tailor-tokenize info   data/docs-train-*.tokens
-  tailor-tokenize decode data/docs-validation-00000.tokens --model docs.model --tokens 200
+  {0} train  --input docs/ --vocab-size 4096 --model docs.model
+  {0} prepare docs/ --tokenizer docs.model --out data/docs
+  {0} prepare a.jsonl.zst b.txt.gz --text-key content --tokenizer bytes --out data/mixed --json
+  {0} import train.bin --validation val.bin --vocab-size 50257 --eos 50256 --out data/owt
+  {0} import fineweb_train_*.bin --validation fineweb_val_*.bin --out data/fineweb
+  {0} verify data/docs
+  {0} show data/docs
+  {0} decode data/docs/validation-00000.tokens --model docs.model --tokens 200
 
 Turns text (.txt .rst .md .jsonl, each also .gz or .zst, and folders of them) into token shards for
-training. Sweep files name the shards: train = "data/docs-train-*.tokens".)";
+training. Sweep files name the shards: train = "data/docs/train-*.tokens".)";
 
 int exit_code(const Status& status) {
   switch (status.code()) {
@@ -60,57 +71,13 @@ int exit_code(const Status& status) {
   }
 }
 
-void print_line(std::FILE* file, std::string_view text) { fmt::print(file, "{}\n", text); }
-
-/// Progress on stderr: a line that is rewritten on a terminal, else one every few seconds.
-class Progress {
- public:
-  explicit Progress(std::string action) : action_(std::move(action)) {}
-  ~Progress() {
-    if (drawn_) fmt::print(stderr, "\r\033[K");
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(std::uint64_t bytes, std::uint64_t tokens) {
-    const MonotonicMs now = clock_.now_ms();
-    if (now - last_ms_ < (terminal_ ? 200 : 5000)) return;
-    last_ms_ = now;
-    const double seconds = static_cast<double>(now - start_ms_) / 1000;
-    const std::string text =
-        fmt::format("{}: {:.1f} MB, {:.1f} M tokens, {:.1f} MB/s", action_,
-                    static_cast<double>(bytes) / 1e6, static_cast<double>(tokens) / 1e6,
-                    seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0);
-    if (terminal_) {
-      fmt::print(stderr, "\r\033[K{}", text);
-      std::fflush(stderr);
-      drawn_ = true;
-    } else {
-      print_line(stderr, text);
-    }
-  }
-  double seconds() const { return static_cast<double>(clock_.now_ms() - start_ms_) / 1000; }
-
- private:
-  SystemClock clock_;
-  std::string action_;
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  MonotonicMs start_ms_ = clock_.now_ms();
-  MonotonicMs last_ms_ = start_ms_;
-  bool drawn_ = false;
-};
-
 /// What the command line says, for all commands.
 struct Arguments {
   std::vector<std::string> inputs;
   std::string model;
   std::uint32_t vocab_size = 0;
   std::string sample_bytes = "16 MiB";
-  std::string output;
   double validation_fraction = kValidationFractionDefault;
-  std::vector<std::string> validation_inputs;
-  std::string shard_tokens = "100M";
-  int threads = 2;
   bool overwrite = false;
   bool skip_bad = false;
   bool json = false;
@@ -120,6 +87,11 @@ struct Arguments {
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& model) {
   if (model == "bytes") return make_byte_tokenizer();
+  std::error_code ignored;
+  if (model.ends_with(".json") || model.ends_with(".gguf") ||
+      std::filesystem::is_directory(model, ignored)) {
+    return open_tokenizer(model);  // of a published model
+  }
   TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<SentencePieceTokenizer> loaded,
                           load_sentencepiece(model));
   if (!loaded->is_lossless()) {
@@ -135,10 +107,6 @@ void report_skipped(const std::vector<Status>& skipped) {
   for (const Status& status : skipped) {
     print_line(stderr, fmt::format("warning: skipped: {}", status.message()));
   }
-}
-
-double per(std::uint64_t a, std::uint64_t b) {
-  return b == 0 ? 0 : static_cast<double>(a) / static_cast<double>(b);
 }
 
 Status run_train(const Arguments& arguments) {
@@ -158,134 +126,30 @@ Status run_train(const Arguments& arguments) {
                fmt::format("training on {:.1f} of {:.1f} MB of text",
                            static_cast<double>(sample) / 1e6, static_cast<double>(corpus) / 1e6));
   };
-  const Progress progress("training");
+  const double start_s = steady_seconds();
   TAILOR_ASSIGN_OR_RETURN(const TrainedModel trained,
                           train_sentencepiece(arguments.inputs, options));
   const std::filesystem::path folder = std::filesystem::path(arguments.model).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, code);
   TAILOR_RETURN_IF_ERROR(write_file_atomic(arguments.model, trained.model));
-  report_skipped(trained.skipped);
+  report_skipped(trained.read.reasons);
   if (arguments.json) {
     const Json summary = {{"model", arguments.model},
                           {"vocab_size", arguments.vocab_size},
                           {"corpus_bytes", trained.corpus_bytes},
                           {"sample_bytes", trained.sample_bytes},
-                          {"skipped_files", trained.skipped.size()},
+                          {"skipped_files", trained.read.skipped_files},
+                          {"skipped_lines", trained.read.skipped_lines},
                           {"sha256", sha256_hex(trained.model)},
-                          {"seconds", progress.seconds()}};
+                          {"seconds", steady_seconds() - start_s}};
     print_line(stdout, summary.dump(2));
   } else {
     print_line(stdout, fmt::format("{}: {} pieces from {} of {} bytes of text, {:.1f} s",
                                    arguments.model, arguments.vocab_size,
                                    with_thousands(static_cast<std::int64_t>(trained.sample_bytes)),
                                    with_thousands(static_cast<std::int64_t>(trained.corpus_bytes)),
-                                   progress.seconds()));
+                                   steady_seconds() - start_s));
   }
-  return Status::ok();
-}
-
-Json split_json(const EncodedSplit& split) {
-  Json files = Json::array();
-  for (const EncodedFile& file : split.files) {
-    files.push_back(
-        {{"path", file.path}, {"tokens", file.info.token_count}, {"sha256", file.info.sha256}});
-  }
-  return {{"documents", split.documents},
-          {"tokens", split.tokens},
-          {"bytes", split.bytes},
-          {"bytes_per_token", per(split.bytes, split.tokens)},
-          {"data_hash", split.content_hash},
-          {"files", files}};
-}
-
-void print_split(std::string_view name, const EncodedSplit& split) {
-  print_line(stdout,
-             fmt::format("{:<11} {:>11} documents {:>15} tokens {:>15} bytes {:.3f} bytes/token",
-                         name, with_thousands(static_cast<std::int64_t>(split.documents)),
-                         with_thousands(static_cast<std::int64_t>(split.tokens)),
-                         with_thousands(static_cast<std::int64_t>(split.bytes)),
-                         per(split.bytes, split.tokens)));
-  for (const EncodedFile& file : split.files) print_line(stdout, "  " + file.path);
-}
-
-Status run_encode(const Arguments& arguments) {
-  TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                          load_tokenizer(arguments.model));
-  Progress progress("encoding");
-  EncodeOptions options;
-  options.prefix = arguments.output;
-  options.validation_fraction = arguments.validation_fraction;
-  options.validation_inputs = arguments.validation_inputs;
-  TAILOR_ASSIGN_OR_RETURN(const double shard_tokens, parse_count(arguments.shard_tokens));
-  if (!(shard_tokens >= 1) || shard_tokens > 1e15) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("--shard-tokens {} is not in [1, 1e15]", arguments.shard_tokens));
-  }
-  options.shard_tokens = static_cast<std::uint64_t>(shard_tokens);
-  options.threads = arguments.threads;
-  options.overwrite = arguments.overwrite;
-  options.corpus.skip_bad = arguments.skip_bad;
-  options.progress = [&](std::uint64_t bytes, std::uint64_t tokens) {
-    progress.show(bytes, tokens);
-  };
-  TAILOR_ASSIGN_OR_RETURN(const EncodeSummary summary,
-                          encode_corpus(arguments.inputs, *tokenizer, options));
-  report_skipped(summary.skipped);
-  if (arguments.json) {
-    const Json json = {{"vocab_size", tokenizer->vocab_size()},
-                       {"eos_id", tokenizer->eos_id()},
-                       {"tokenizer_sha256", tokenizer->sha256()},
-                       {"documents", summary.train.documents + summary.validation.documents},
-                       {"tokens", summary.train.tokens + summary.validation.tokens},
-                       {"bytes", summary.train.bytes + summary.validation.bytes},
-                       {"bytes_per_token", per(summary.train.bytes + summary.validation.bytes,
-                                               summary.train.tokens + summary.validation.tokens)},
-                       {"empty_documents", summary.empty_documents},
-                       {"skipped_files", summary.skipped.size()},
-                       {"seconds", progress.seconds()},
-                       {"train", split_json(summary.train)},
-                       {"validation", split_json(summary.validation)}};
-    print_line(stdout, json.dump(2));
-  } else {
-    print_split("train", summary.train);
-    print_split("validation", summary.validation);
-    print_line(stdout,
-               fmt::format("vocabulary {}, {:.1f} s", tokenizer->vocab_size(), progress.seconds()));
-  }
-  return Status::ok();
-}
-
-Status run_info(const Arguments& arguments) {
-  Json all = Json::array();
-  for (const std::string& path : arguments.files) {
-    TAILOR_ASSIGN_OR_RETURN(const TokenShardReader shard, TokenShardReader::open(path));
-    TAILOR_RETURN_IF_ERROR(shard.verify());
-    const TokenShardInfo& info = shard.info();
-    if (arguments.json) {
-      all.push_back({{"path", path},
-                     {"tokens", info.token_count},
-                     {"documents", info.document_count},
-                     {"bytes", info.text_bytes},
-                     {"bytes_per_token", per(info.text_bytes, info.token_count)},
-                     {"vocab_size", info.vocab_size},
-                     {"eos_id", info.eos_id},
-                     {"max_id", info.max_id},
-                     {"token_bytes", info.token_bytes},
-                     {"tokenizer_sha256", info.tokenizer_sha256},
-                     {"sha256", info.sha256}});
-      continue;
-    }
-    print_line(stdout,
-               fmt::format("{}\n  tokens {}  documents {}  text bytes {}  bytes/token {:.3f}\n"
-                           "  vocabulary {}  EOS {}  largest id {}  bytes an id {}\n"
-                           "  tokenizer {}\n  SHA-256   {} (verified)",
-                           path, with_thousands(static_cast<std::int64_t>(info.token_count)),
-                           with_thousands(static_cast<std::int64_t>(info.document_count)),
-                           with_thousands(static_cast<std::int64_t>(info.text_bytes)),
-                           per(info.text_bytes, info.token_count), info.vocab_size, info.eos_id,
-                           info.max_id, info.token_bytes, info.tokenizer_sha256, info.sha256));
-  }
-  if (arguments.json) print_line(stdout, all.dump(2));
   return Status::ok();
 }
 
@@ -356,17 +220,20 @@ std::string unknown_word(const CLI::App& app, const std::vector<std::string>& wo
 }
 
 /// The examples of one command, ahead of its help.
-void print_examples(const std::string& command) {
+void print_examples(const std::string& program, const std::string& command) {
   print_line(stdout, "Examples:");
-  for (const std::string_view line : split(kExamples, '\n')) {
-    if (line.starts_with("  tailor-tokenize " + command + " ")) print_line(stdout, line);
+  const std::string examples = fmt::format(kExamples, program);
+  for (const std::string_view line : split(examples, '\n')) {
+    if (line.starts_with("  " + program + " " + command + " ")) print_line(stdout, line);
   }
   std::fflush(stdout);
 }
 
 int run(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app(std::string(kExamples), "tailor-tokenize");
+  const std::string program =
+      argc > 0 && argv[0] == kNameInClient ? std::string(kNameInClient) : "tailor-tokenize";
+  CLI::App app(fmt::format(kExamples, program), program);
   app.set_version_flag("--version", std::string(kVersionText));
   app.require_subcommand(1);
 
@@ -384,34 +251,7 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   train->add_flag("--json", arguments.json, "Summary as JSON");
 
-  CLI::App* encode = app.add_subcommand("encode", "Write token shards");
-  add_input(encode, &arguments);
-  encode->add_option("--model", arguments.model, "A model from train, or the word bytes")
-      ->required()
-      ->type_name("FILE|bytes");
-  encode
-      ->add_option(
-          "--output,-o", arguments.output,
-          "Shards are PREFIX-train-00000.tokens ... and PREFIX-validation-00000.tokens ...")
-      ->required()
-      ->type_name("PREFIX");
-  encode
-      ->add_option("--validation", arguments.validation_inputs,
-                   "Text of the validation shards, instead of a fraction of the input")
-      ->type_name("PATH")
-      ->excludes("--validation-fraction");
-  encode->add_option("--shard-tokens", arguments.shard_tokens, "Tokens a shard, such as 100M")
-      ->type_name("N")
-      ->capture_default_str();
-  encode->add_option("--threads", arguments.threads, "Encoding threads")
-      ->type_name("N")
-      ->check(CLI::Range(1, 256).description(""))
-      ->capture_default_str();
-  encode->add_flag("--json", arguments.json, "Summary as JSON");
-
-  CLI::App* info = app.add_subcommand("info", "Print headers and verify checksums");
-  info->add_option("files", arguments.files, "Token shards")->required()->type_name("FILE");
-  info->add_flag("--json", arguments.json, "As JSON");
+  DatasetCommands datasets(&app, load_tokenizer);
 
   CLI::App* decode = app.add_subcommand("decode", "Print the text of shards");
   decode->add_option("files", arguments.files, "Token shards")->required()->type_name("FILE");
@@ -424,22 +264,21 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) {
     if (problem.get_exit_code() == 0) {  // --help, --version
-      for (const CLI::App* command : app.get_subcommands()) print_examples(command->get_name());
+      for (const CLI::App* command : app.get_subcommands())
+        print_examples(program, command->get_name());
       return app.exit(problem);
     }
     const std::string unknown = unknown_word(app, std::vector<std::string>(argv + 1, argv + argc));
-    print_line(stderr, fmt::format("tailor-tokenize: {} (tailor-tokenize --help shows examples)",
+    print_line(stderr, fmt::format("{0}: {1} ({0} --help shows examples)", program,
                                    unknown.empty() ? problem.what() : unknown));
     return 2;
   }
 
-  const Status status = *train    ? run_train(arguments)
-                        : *encode ? run_encode(arguments)
-                        : *info   ? run_info(arguments)
-                                  : run_decode(arguments);
-  if (!status.is_ok()) print_line(stderr, "tailor-tokenize: " + status.message());
+  const std::optional<Status> done = datasets.run();
+  const Status status = done ? *done : *train ? run_train(arguments) : run_decode(arguments);
+  if (!status.is_ok()) print_line(stderr, program + ": " + status.message());
   if (std::fflush(stdout) != 0 && status.is_ok()) {
-    print_line(stderr, "tailor-tokenize: cannot write to stdout");
+    print_line(stderr, program + ": cannot write to stdout");
     return 1;
   }
   return exit_code(status);
@@ -449,6 +288,7 @@ int run(int argc, char** argv) {
 }  // namespace tailor::data
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error like a full disk
   try {
     return tailor::data::run(argc, argv);
   } catch (const std::exception& problem) {

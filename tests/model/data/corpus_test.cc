@@ -118,22 +118,25 @@ TEST_F(Corpus, TextThatIsNotUtf8NamesTheFileAndTheByte) {
   const std::string lines = write("latin1.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\xe9\"}\n");
   const Status status = failure({lines});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.message().find("offset 22"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("offset 22 (line 2)"), std::string::npos) << status.message();
 }
 
-TEST_F(Corpus, SkipBadCountsBadFilesAndGivesNothingOfThem) {
+TEST_F(Corpus, SkipBadCountsBadFilesAndLinesAndGivesNothingOfThem) {
   write("c/a.txt", "good");
   write("c/b.txt", std::string(1000, 'a') + "\n\xff");
   write("c/c.txt.gz", gzip(std::string(1000, 'b')).substr(0, 20));
-  write("c/d.jsonl", "{\"text\": \"half\"}\nnot json\n");
+  write("c/d.jsonl", "{\"text\": \"kept\"}\nnot json\n{\"text\": \"\xff\"}\n{\"text\": \"\xc3");
   write("c/e.txt", "also good");
+  write("c/f.jsonl.gz", gzip("{\"text\": \"lost with its file\"}\n").substr(0, 30));
   options_.skip_bad = true;
   options_.piece_bytes = 100;
   const auto all = documents({path("c")});
   ASSERT_TRUE(all.has_value()) << all.error().to_string();
-  EXPECT_EQ(*all, (Documents{{"a.txt", "good"}, {"e.txt", "also good"}}));
-  ASSERT_EQ(summary_.skipped.size(), 3u);
-  EXPECT_NE(summary_.skipped[0].message().find("b.txt"), std::string::npos);
+  EXPECT_EQ(*all, (Documents{{"a.txt", "good"}, {"d.jsonl:1", "kept"}, {"e.txt", "also good"}}));
+  EXPECT_EQ(summary_.skipped_files, 3u);
+  EXPECT_EQ(summary_.skipped_lines, 3u);
+  ASSERT_EQ(summary_.reasons.size(), 6u);
+  EXPECT_NE(summary_.reasons[0].message().find("b.txt"), std::string::npos);
 }
 
 TEST_F(Corpus, BadJsonLinesNameFileAndLine) {
@@ -146,14 +149,91 @@ TEST_F(Corpus, BadJsonLinesNameFileAndLine) {
   }
 }
 
-TEST_F(Corpus, LinesLongerThanABlockAreWhole) {
-  const std::string long_text(3'000'000, 'q');
-  write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"" + long_text + "\"}\n{\"text\": \"b\"}");
-  const auto all = documents({path("a.jsonl")});
-  ASSERT_TRUE(all.has_value());
-  EXPECT_EQ(*all, (Documents{{"a.jsonl:1", "a"}, {"a.jsonl:2", long_text}, {"a.jsonl:3", "b"}}));
-  options_.line_bytes_max = 1'000'000;
-  EXPECT_EQ(failure({path("a.jsonl")}).code(), Code::kInvalidArgument);
+TEST_F(Corpus, LinesLongerThanAPieceComeInPiecesAndAreWhole) {
+  std::string long_text;
+  for (int i = 0; long_text.size() < 3'000'000; ++i) long_text += "w" + std::to_string(i) + " ";
+  write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"" + long_text +
+                       "\", \"n\": [1, {\"text\": 2}]}\n{\"text\": \"b\"}");
+  for (const std::uint64_t piece_bytes : {1000, 100'000, 10'000'000}) {
+    options_.piece_bytes = piece_bytes;
+    const auto all = documents({path("a.jsonl")});
+    ASSERT_TRUE(all.has_value()) << all.error().to_string();
+    EXPECT_EQ(*all, (Documents{{"a.jsonl:1", "a"}, {"a.jsonl:2", long_text}, {"a.jsonl:3", "b"}}));
+  }
+}
+
+TEST_F(Corpus, AnotherKeyMayHoldTheText) {
+  write("a.jsonl", "{\"text\": 5, \"content\": \"yes\"}\n");
+  options_.text_key = "content";
+  EXPECT_EQ(*documents({path("a.jsonl")}), (Documents{{"a.jsonl:1", "yes"}}));
+  options_.text_key = "body";
+  const Status missing = failure({path("a.jsonl")});
+  EXPECT_EQ(missing.code(), Code::kInvalidArgument);
+  EXPECT_NE(missing.message().find("a string \"body\""), std::string::npos) << missing.message();
+}
+
+TEST_F(Corpus, ReadingGoesOnAtEveryPieceAsIfItHadNotStopped) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i) + " äß𝄞\n";
+  write("c/a.txt", text);
+  write("c/b.jsonl", "{\"text\": \"" + std::string(900, 'x') +
+                         "\"}\n\n{\"text\": \"\"}\nbad\n"
+                         "{\"text\": \"z\"}");
+  write("c/c.txt.gz", gzip(text));
+  write("c/d.txt", "");
+  options_.piece_bytes = 100;
+  options_.skip_bad = true;
+  const auto files = list_corpus({path("c")});
+  ASSERT_TRUE(files.has_value());
+  std::vector<CorpusPiece> whole;
+  std::vector<CorpusFileSummary> ends;
+  const auto read_from = [&](const CorpusPosition& start, std::vector<CorpusPiece>* pieces,
+                             std::vector<CorpusFileSummary>* done) {
+    const auto read = read_corpus(
+        *files, options_,
+        [&](CorpusPiece&& piece) {
+          pieces->push_back(std::move(piece));
+          return Status::ok();
+        },
+        start,
+        [&](CorpusFileSummary&& end) {
+          done->push_back(std::move(end));
+          return Status::ok();
+        });
+    EXPECT_TRUE(read.has_value()) << read.error().to_string();
+  };
+  read_from({}, &whole, &ends);
+  ASSERT_EQ(ends.size(), 4u);
+  EXPECT_EQ(ends[1].documents, 2u);
+  EXPECT_EQ(ends[1].empty_documents, 1u);
+  EXPECT_EQ(ends[1].skipped_lines, 1u);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::vector<CorpusPiece> rest;
+    std::vector<CorpusFileSummary> rest_ends;
+    read_from(whole[i].next, &rest, &rest_ends);
+    ASSERT_EQ(rest.size(), whole.size() - i - 1) << i;
+    for (std::size_t j = 0; j < rest.size(); ++j) {
+      ASSERT_EQ(rest[j].text, whole[i + 1 + j].text);
+      ASSERT_EQ(rest[j].document, whole[i + 1 + j].document);
+      ASSERT_EQ(rest[j].next, whole[i + 1 + j].next);
+    }
+    for (std::size_t j = 0; j < rest_ends.size(); ++j) {
+      const CorpusFileSummary& end = ends[ends.size() - rest_ends.size() + j];
+      ASSERT_EQ(rest_ends[j].sha256, end.sha256);
+      ASSERT_EQ(rest_ends[j].documents, end.documents) << i;
+      ASSERT_EQ(rest_ends[j].text_bytes, end.text_bytes);
+    }
+  }
+}
+
+TEST_F(Corpus, TheSameFileTwiceIsRefused) {
+  const std::string file = write("c/a.txt", "text");
+  for (const auto& inputs : {std::vector<std::string>{file, file},
+                             std::vector<std::string>{path("c"), path("c/../c/a.txt")}}) {
+    const Status status = failure(inputs);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("given twice"), std::string::npos) << status.message();
+  }
 }
 
 TEST_F(Corpus, MissingEmptyAndUnknownAreTypedErrors) {

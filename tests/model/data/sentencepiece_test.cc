@@ -208,85 +208,138 @@ TEST_F(Program, TrainsEncodesAndDecodesBackToTheSameBytes) {
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_EQ(nlohmann::json::parse(trained.out)["vocab_size"], 600);
   for (const std::string& model : {path("m"), std::string("bytes")}) {
-    const Outcome encoded =
-        run("encode --input " + path("corpus") + " --model " + model + " --output " + path("d/x") +
-            " --validation-fraction 0 --overwrite --json");
+    const Outcome encoded = run("prepare " + path("corpus") + " --tokenizer " + model + " --out " +
+                                path("d") + " --validation-fraction 0 --overwrite --json");
     ASSERT_EQ(encoded.code, 0) << encoded.err;
     const auto summary = nlohmann::json::parse(encoded.out);
     EXPECT_EQ(summary["vocab_size"], model == "bytes" ? 257 : 600);
     EXPECT_EQ(summary["documents"],
               60 + difficult_texts().size() - 1);  // the empty one is not counted
     EXPECT_EQ(summary["empty_documents"], 1);
-    const auto dataset = Dataset::open_glob(path("d/x-train-*.tokens"), {});
+    const auto dataset = Dataset::open_glob(path("d/train-*.tokens"), {});
     ASSERT_TRUE(dataset.has_value());
     EXPECT_EQ(summary["tokens"], dataset->token_count());
     EXPECT_EQ(summary["train"]["data_hash"], dataset->content_hash());
-    EXPECT_EQ(summary["train"]["files"][0]["path"], path("d/x-train-00000.tokens"));
+    EXPECT_EQ(summary["train"]["files"][0]["path"], path("d/train-00000.tokens"));
     EXPECT_EQ(summary["bytes"], dataset->text_bytes());
 
     std::string expected;
     const auto files = list_corpus({path("corpus")});
     for (const CorpusFile& file : *files) expected += content_of(file.path);
     EXPECT_EQ(expected.size(), dataset->text_bytes());
-    const Outcome decoded = run("decode " + path("d/x-train-00000.tokens") + " --model " + model);
+    const Outcome decoded = run("decode " + path("d/train-00000.tokens") + " --model " + model);
     ASSERT_EQ(decoded.code, 0) << decoded.err;
     EXPECT_TRUE(decoded.out == expected);
   }
 }
 
-TEST_F(Program, InfoPrintsTheHeaderAndFindsDamage) {
+TEST_F(Program, ShowPrintsTheHeaderAndVerifyFindsDamage) {
   const TokenShardInfo written = write_shard(path("a.tokens"), {1, 2, 3});
-  const Outcome good = run("info --json " + path("a.tokens"));
+  const Outcome good = run("show --json " + path("a.tokens"));
   ASSERT_EQ(good.code, 0) << good.err;
   const auto info = nlohmann::json::parse(good.out).at(0);
   EXPECT_EQ(info["tokens"], 3);
   EXPECT_EQ(info["max_id"], 3);
   EXPECT_EQ(info["sha256"], written.sha256);
-  EXPECT_THAT(run("info " + path("a.tokens")).out, HasSubstr("verified"));
+  EXPECT_EQ(info["first"]["ids"], (std::vector<int>{1, 2, 3}));
+  EXPECT_THAT(run("verify " + path("a.tokens")).out, HasSubstr("every SHA-256 is right"));
   std::string altered = content_of(path("a.tokens"));
   altered[130] = 7;
   write("a.tokens", altered);
-  const Outcome bad = run("info " + path("a.tokens"));
+  const Outcome bad = run("verify --json " + path("a.tokens"));
   EXPECT_EQ(bad.code, 2);
   EXPECT_THAT(bad.err, HasSubstr(path("a.tokens")));
+  EXPECT_EQ(nlohmann::json::parse(bad.out)[0]["ok"], false);
+}
+
+TEST_F(Program, ShowDecodesTheFirstTokensOfADataSet) {
+  write("c/a.txt", "größe\n");
+  ASSERT_EQ(
+      run("prepare " + path("c") + " --tokenizer bytes --validation-fraction 0 --out " + path("d"))
+          .code,
+      0);
+  const Outcome shown = run("show " + path("d"));
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("first text  größe\\n"));
+  EXPECT_THAT(shown.out, HasSubstr("1 files"));
+  const auto json = nlohmann::json::parse(run("show --json --tokens 4 " + path("d")).out)[0];
+  EXPECT_EQ(json["train"]["documents"], 1);
+  EXPECT_EQ(json["first"]["ids"].size(), 4u);
+  EXPECT_EQ(json["sources"][0]["name"], "a.txt");
+  EXPECT_EQ(run("show " + path("c")).code, 3);
 }
 
 TEST_F(Program, ExitCodesSayWhatWentWrong) {
-  const std::string to = " --model bytes --validation-fraction 0 --output " + path("d/x");
-  EXPECT_EQ(run("encode --input " + path("none") + to).code, 3);
-  EXPECT_EQ(run("info " + path("none.tokens")).code, 3);
-  const Outcome empty = run("encode --input " + write("empty.txt", "") + to);
+  const std::string to = " --tokenizer bytes --validation-fraction 0 --out ";
+  EXPECT_EQ(run("prepare " + path("none") + to + path("d")).code, 3);
+  EXPECT_EQ(run("show " + path("none.tokens")).code, 3);
+  EXPECT_EQ(run("verify " + path("none.tokens")).code, 3);
+  const Outcome empty = run("prepare " + write("empty.txt", "") + to + path("d"));
   EXPECT_EQ(empty.code, 2);
   EXPECT_THAT(empty.err, HasSubstr("empty.txt"));
-  const Outcome bad = run("encode --input " + write("latin.txt", "caf\xe9") + to);
+  const Outcome bad = run("prepare " + write("latin.txt", "a\ncaf\xe9") + to + path("d"));
   EXPECT_EQ(bad.code, 2);
-  EXPECT_THAT(bad.err, HasSubstr("latin.txt is not UTF-8: wrong byte at offset 3"));
+  EXPECT_THAT(bad.err, HasSubstr("latin.txt is not UTF-8: wrong byte at offset 5 (line 2)"));
   const Outcome cut =
-      run("encode --input " + write("cut.txt.gz", gzip("some text").substr(0, 15)) + to);
+      run("prepare " + write("cut.txt.gz", gzip("some text").substr(0, 15)) + to + path("d"));
   EXPECT_EQ(cut.code, 2);
   EXPECT_THAT(cut.err, HasSubstr("cut.txt.gz is cut short"));
-  EXPECT_EQ(run("encode --input " + write("good.txt", "good") + to).code, 0);
-  EXPECT_EQ(run("encode --input " + path("good.txt") + to).code, 7);
-  const Outcome skipped = run("encode --skip-bad --overwrite --json --input " + path("latin.txt") +
-                              " " + path("good.txt") + to);
-  EXPECT_EQ(skipped.code, 0);
+  EXPECT_EQ(run("prepare " + write("good.txt", "good") + to + path("d")).code, 0);
+  EXPECT_EQ(run("prepare " + path("good.txt") + to + path("d")).code,
+            0);  // the same: nothing to do
+  EXPECT_EQ(run("prepare " + path("good.txt") + to + path("d") + " --text-key x").code, 7);
+  const Outcome skipped = run("prepare --skip-bad --overwrite --json " + path("latin.txt") + " " +
+                              path("good.txt") + to + path("d"));
+  EXPECT_EQ(skipped.code, 0) << skipped.err;
   EXPECT_EQ(nlohmann::json::parse(skipped.out)["skipped_files"], 1);
   EXPECT_THAT(skipped.err, HasSubstr("latin.txt"));
 }
 
+TEST_F(Program, AFileSizeLimitIsAnErrorAndTheRunGoesOnAfterIt) {
+  std::string text;
+  while (text.size() < 3'000'000) text += "a line of text\n";
+  write("big.txt", text);
+  const std::string arguments =
+      "prepare " + path("big.txt") + " --tokenizer bytes --validation-fraction 0 --out ";
+  const std::string limited = "bash -c 'ulimit -f 2000; " TAILOR_BIN_DIR "/tailor-tokenize " +
+                              arguments + path("d") + "' 2>" + path("err.txt");
+  const int status = std::system(limited.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(content_of(path("err.txt")), HasSubstr("train-00000.tokens"));
+  EXPECT_FALSE(std::filesystem::exists(path("d/dataset.json")));
+  EXPECT_EQ(run(arguments + path("d")).code, 0);
+  EXPECT_EQ(run(arguments + path("whole")).code, 0);
+  EXPECT_TRUE(content_of(path("d/dataset.json")) == content_of(path("whole/dataset.json")));
+}
+
+TEST_F(Program, ImportsAndVerifies) {
+  std::string bin;
+  for (const int id : {5, 0, 6, 0}) bin += {static_cast<char>(id), '\0'};
+  write("train.bin", bin);
+  EXPECT_EQ(run("import " + path("train.bin") + " --out " + path("d")).code, 2);
+  const Outcome done =
+      run("import " + path("train.bin") + " --vocab-size 10 --eos 0 --json --out " + path("d"));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_EQ(nlohmann::json::parse(done.out)["documents"], 2);
+  EXPECT_EQ(run("verify " + path("d")).code, 0);
+  write("d/train-00000.tokens", "cut");
+  EXPECT_EQ(run("verify " + path("d")).code, 2);
+}
+
 TEST_F(Program, UsageErrorsNameTheNearestWord) {
-  const Outcome option = run("encode --inputs x --model bytes --output y");
+  const Outcome option = run("prepare x --tokeniser bytes --out y");
   EXPECT_EQ(option.code, 2);
-  EXPECT_THAT(option.err, HasSubstr("unknown option --inputs; did you mean --input?"));
-  const Outcome command = run("encod --input x");
+  EXPECT_THAT(option.err, HasSubstr("unknown option --tokeniser; did you mean --tokenizer?"));
+  const Outcome command = run("prepar x");
   EXPECT_EQ(command.code, 2);
-  EXPECT_THAT(command.err, HasSubstr("unknown command encod; did you mean encode?"));
+  EXPECT_THAT(command.err, HasSubstr("unknown command prepar; did you mean prepare?"));
   EXPECT_EQ(run("").code, 2);
   EXPECT_EQ(run("train --input x --vocab-size many --model y").code, 2);
   const Outcome help = run("--help");
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, StartsWith("Examples:"));
-  EXPECT_THAT(run("encode --help").out, StartsWith("Examples:\n  tailor-tokenize encode"));
+  EXPECT_THAT(run("prepare --help").out, StartsWith("Examples:\n  tailor-tokenize prepare"));
 }
 
 TEST_F(Program, LinksNeitherProtobufNorTorch) {

@@ -1,0 +1,171 @@
+#include "model/data/bin_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/file.h"
+
+namespace tailor::data {
+namespace {
+
+constexpr std::size_t kLlmcHeaderBytes = 256 * 4;
+
+struct LlmcKind {
+  std::int32_t magic;
+  std::int32_t version;
+  std::uint32_t token_bytes;
+  std::uint32_t vocab_size;
+  std::uint32_t eos_id;
+};
+constexpr std::array<LlmcKind, 2> kLlmcKinds = {
+    {{20240520, 1, 2, 50257, 50256}, {20240801, 7, 4, 128256, 128000}}};
+
+Status read_fully(int fd, void* data, std::size_t size, std::uint64_t offset,
+                  const std::string& path) {
+  char* bytes = static_cast<char*>(data);
+  while (size > 0) {
+    const ssize_t got = ::pread(fd, bytes, size, static_cast<off_t>(offset));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return errno_status(errno, "read", path);
+    }
+    if (got == 0) {
+      return Status(Code::kDataLoss,
+                    fmt::format("{} ends at byte {}: it was cut while in use", path, offset));
+    }
+    bytes += got;
+    offset += static_cast<std::uint64_t>(got);
+    size -= static_cast<std::size_t>(got);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<BinFormat> parse_bin_format(const std::string& text) {
+  if (text == "auto") return BinFormat::kAuto;
+  if (text == "nanogpt") return BinFormat::kNanoGpt;
+  if (text == "llmc") return BinFormat::kLlmC;
+  return error(Code::kInvalidArgument,
+               fmt::format("unknown format {}: auto, nanogpt and llmc are known", text));
+}
+
+struct BinFile::Impl {
+  std::string path;
+  int fd = -1;
+  BinInfo info;
+
+  ~Impl() {
+    if (fd >= 0) ::close(fd);
+  }
+
+  Status bad(std::string_view reason) const {
+    return Status(Code::kDataLoss, fmt::format("{} {}", path, reason));
+  }
+  Status read_header(std::uint64_t size, BinFormat wanted);
+};
+
+Status BinFile::Impl::read_header(std::uint64_t size, BinFormat wanted) {
+  std::array<std::int32_t, 3> header{};
+  const bool has_header = size >= kLlmcHeaderBytes;
+  if (size >= sizeof header) {
+    TAILOR_RETURN_IF_ERROR(read_fully(fd, header.data(), sizeof header, 0, path));
+  }
+  const LlmcKind* kind = nullptr;
+  for (const LlmcKind& known : kLlmcKinds) {
+    if (size >= sizeof header && header[0] == known.magic) kind = &known;
+  }
+  if (wanted == BinFormat::kNanoGpt || (wanted == BinFormat::kAuto && kind == nullptr)) {
+    if (size % 2 != 0) {
+      return bad(
+          fmt::format("has {} bytes, not a multiple of 2: as a nanoGPT file it was cut; "
+                      "fetch or write it again",
+                      size));
+    }
+    info = {BinFormat::kNanoGpt, 2, 0, size / 2, 0, 0};
+    return Status::ok();
+  }
+  if (kind == nullptr) {
+    return bad(
+        fmt::format("is no llm.c file: its first number is {}, not 20240520 (GPT-2) or "
+                    "20240801 (Llama 3)",
+                    header[0]));
+  }
+  if (!has_header) {
+    return bad(
+        fmt::format("has {} bytes, less than its header of {}: it was cut; fetch or write "
+                    "it again",
+                    size, kLlmcHeaderBytes));
+  }
+  if (header[1] != kind->version) {
+    return Status(Code::kUnimplemented,
+                  fmt::format("{} has version {} of the llm.c format {}; this program reads {}",
+                              path, header[1], kind->magic, kind->version));
+  }
+  if (header[2] < 0) return bad(fmt::format("has an impossible header ({} ids)", header[2]));
+  info = {BinFormat::kLlmC, kind->token_bytes,
+          kLlmcHeaderBytes, static_cast<std::uint64_t>(header[2]),
+          kind->vocab_size, kind->eos_id};
+  const std::uint64_t expected = kLlmcHeaderBytes + info.token_count * info.token_bytes;
+  if (size != expected) {
+    return bad(
+        fmt::format("has {} bytes where its header says {} ids ({} bytes): it was {}; fetch "
+                    "or write it again",
+                    size, info.token_count, expected, size < expected ? "cut" : "appended to"));
+  }
+  return Status::ok();
+}
+
+BinFile::BinFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BinFile::~BinFile() = default;
+BinFile::BinFile(BinFile&&) noexcept = default;
+BinFile& BinFile::operator=(BinFile&&) noexcept = default;
+
+Result<BinFile> BinFile::open(const std::string& path, BinFormat format) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  impl->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (impl->fd < 0) return error(errno_status(errno, "open", path));
+  struct stat stat_info {};
+  if (::fstat(impl->fd, &stat_info) != 0) return error(errno_status(errno, "stat", path));
+  if (!S_ISREG(stat_info.st_mode)) {
+    return error(Code::kInvalidArgument, fmt::format("{} is not a file", path));
+  }
+  TAILOR_RETURN_IF_ERROR(impl->read_header(static_cast<std::uint64_t>(stat_info.st_size), format));
+  if (impl->info.token_count == 0) {
+    return error(Code::kInvalidArgument, fmt::format("{} holds no token ids", path));
+  }
+  return BinFile(std::move(impl));
+}
+
+const BinInfo& BinFile::info() const { return impl_->info; }
+const std::string& BinFile::path() const { return impl_->path; }
+
+Status BinFile::read(std::uint64_t position, std::span<std::uint32_t> out) const {
+  const BinInfo& info = impl_->info;
+  TAILOR_CHECK(position <= info.token_count && out.size() <= info.token_count - position,
+               "position {} + {} of {} tokens", position, out.size(), info.token_count);
+  const std::uint64_t offset = info.header_bytes + position * info.token_bytes;
+  if (info.token_bytes == 4) {
+    return read_fully(impl_->fd, out.data(), out.size_bytes(), offset, impl_->path);
+  }
+  // As TokenShardReader: into the upper half, then widened from the front in place.
+  auto* narrow = reinterpret_cast<unsigned char*>(out.data()) + out.size() * 2;
+  TAILOR_RETURN_IF_ERROR(read_fully(impl_->fd, narrow, out.size() * 2, offset, impl_->path));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint16_t id;
+    std::memcpy(&id, narrow + 2 * i, sizeof id);
+    out[i] = id;
+  }
+  return Status::ok();
+}
+
+}  // namespace tailor::data

@@ -1,0 +1,36 @@
+// The commands of tailor-tokenize that write and look at data sets: prepare, import, verify, show.
+// `tailor data` runs the same program, so they are described in one place.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "model/data/tokenizer.h"
+
+namespace tailor::data {
+
+/// Loads what --tokenizer names.
+using LoadTokenizer = std::function<Result<std::unique_ptr<Tokenizer>>(const std::string&)>;
+
+/// Not thread-safe.
+class DatasetCommands {
+ public:
+  /// Adds the commands to `app`, which outlives this.
+  DatasetCommands(CLI::App* app, LoadTokenizer load_tokenizer);
+  ~DatasetCommands();
+  DatasetCommands(const DatasetCommands&) = delete;
+  DatasetCommands& operator=(const DatasetCommands&) = delete;
+
+  /// Runs the command that was parsed; nullopt when it is none of these.
+  std::optional<Status> run();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tailor::data
