@@ -62,9 +62,8 @@ at::Tensor TrainStep::work(const at::Tensor& tokens_bt, const at::Tensor& target
   at::Tensor loss;
   for (std::int64_t begin = 0; begin < rows; begin += micro) {
     const std::int64_t count = std::min(micro, rows - begin);
-    const at::Tensor part =
-        decoder_.loss(tokens_bt.narrow(0, begin, count), targets_bt.narrow(0, begin, count), scale,
-                      z_loss_);
+    const at::Tensor part = decoder_.loss(tokens_bt.narrow(0, begin, count),
+                                          targets_bt.narrow(0, begin, count), scale, z_loss_);
     over(Phase::kForward);
     part.backward();
     over(Phase::kBackward);
