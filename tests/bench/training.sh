@@ -8,19 +8,20 @@
 # tests/bench/peers (ignored by git). The programs come from
 #   cmake --preset release && cmake --build build/release --target tailor-trainer tailor-tokenize
 set -euo pipefail
-cd "$(dirname "$0")"
+here=$(cd "$(dirname "$0")" && pwd)
 
 fail() { printf 'training.sh: error: %s\n' "$*" >&2; exit 1; }
 
 pins=(torch==2.11.0 transformers==5.24.0 safetensors==0.8.0 numpy==2.4.6)
-python=peers/training/bin/python
-if [ "$(cat peers/training.pins 2>/dev/null)" != "${pins[*]}" ]; then
+peers=$here/peers
+python=$peers/training/bin/python
+if [ "$(cat "$peers/training.pins" 2>/dev/null)" != "${pins[*]}" ]; then
   printf 'training.sh: installing %s into tests/bench/peers\n' "${pins[*]}"
-  mkdir -p peers
-  [ -x "$python" ] || python3 -m venv peers/training || fail "python3 -m venv failed: apt-get install python3-venv"
+  mkdir -p "$peers"
+  [ -x "$python" ] || python3 -m venv "$peers/training" || fail "python3 -m venv failed: apt-get install python3-venv"
   "$python" -m pip install -q --disable-pip-version-check "${pins[@]}" || fail "the peers could not be installed"
-  printf '%s' "${pins[*]}" >peers/training.pins
+  printf '%s' "${pins[*]}" >"$peers/training.pins"
 fi
 script=training.py
 if [ "${1:-}" = --parity ]; then script=training_parity.py; shift; fi
-exec nice -n 10 "$python" "$script" "$@"
+exec nice -n 10 "$python" "$here/$script" "$@"
