@@ -28,14 +28,14 @@ struct Linear : torch::autograd::Function<Linear> {
   // gradient.
   static at::Tensor forward(AutogradContext* context, const std::optional<at::Tensor>& base,
                             const at::Tensor& x_in, const at::Tensor& weight,
-                            const at::Tensor& working) {
+                            const at::Tensor& working, at::ScalarType out) {
     const at::Tensor x = x_in.to(working.scalar_type());
     at::Tensor y;
     if (base) {
       y = at::empty_like(*base, at::MemoryFormat::Contiguous);
       add_product(y, *base, x, working.t());
     } else {
-      y = at::empty({x.size(0), working.size(0)}, x.options());
+      y = at::empty({x.size(0), working.size(0)}, x.options().dtype(out));
       multiply_into(y, x, working.t(), /*add=*/false);
     }
     context->save_for_backward({x, working, weight});
@@ -64,7 +64,7 @@ struct Linear : torch::autograd::Function<Linear> {
     } else if (gx.defined()) {
       multiply_into(gx, g.to(working.scalar_type()), working, /*add=*/false);
     }
-    return {based ? grads[0] : at::Tensor(), gx, gw, at::Tensor()};
+    return {based ? grads[0] : at::Tensor(), gx, gw, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -95,12 +95,19 @@ struct Embed : torch::autograd::Function<Embed> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x_nk, const at::Tensor& weight_mk, const at::Tensor& working) {
-  return Linear::apply(std::nullopt, x_nk, weight_mk, working.detach());
+  return Linear::apply(std::nullopt, x_nk, weight_mk, working.detach(), working.scalar_type());
+}
+
+at::Tensor linear_widened(const at::Tensor& x_nk, const at::Tensor& weight_mk,
+                          const at::Tensor& working) {
+  return Linear::apply(std::nullopt, x_nk, weight_mk, working.detach(),
+                       widened(working) ? at::kFloat : working.scalar_type());
 }
 
 at::Tensor linear_onto(const at::Tensor& base_nm, const at::Tensor& x_nk,
                        const at::Tensor& weight_mk, const at::Tensor& working) {
-  return Linear::apply(std::optional<at::Tensor>(base_nm), x_nk, weight_mk, working.detach());
+  return Linear::apply(std::optional<at::Tensor>(base_nm), x_nk, weight_mk, working.detach(),
+                       base_nm.scalar_type());
 }
 
 at::Tensor embed(const at::Tensor& tokens_n, const at::Tensor& weight_vd) {

@@ -21,6 +21,11 @@ namespace tailor::kernels {
 /// y_nm = x_nk W_mk^T in the type of `working`; x is rounded to that type first.
 at::Tensor linear(const at::Tensor& x_nk, const at::Tensor& weight_mk, const at::Tensor& working);
 
+/// The same in fp32 where bf16 values are multiplied in fp32, so that what comes behind (attention)
+/// makes its own products in fp32 too.
+at::Tensor linear_widened(const at::Tensor& x_nk, const at::Tensor& weight_mk,
+                          const at::Tensor& working);
+
 /// base_nm + x_nk W_mk^T in the type of `base`; x is rounded to the type of `working` first.
 at::Tensor linear_onto(const at::Tensor& base_nm, const at::Tensor& x_nk,
                        const at::Tensor& weight_mk, const at::Tensor& working);

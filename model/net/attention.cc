@@ -53,15 +53,16 @@ at::Tensor Attention::forward(const at::Tensor& x_nd, std::int64_t batch,
                               const RopeTable& rope) const {
   const at::ScalarType type = qkv_->compute.scalar_type();
   const at::Tensor z_nd = post_norm_ ? x_nd : kernels::rms_norm(x_nd, norm_->compute, eps_, type);
-  at::Tensor qkv_n = linear(z_nd, *qkv_);
+  at::Tensor qkv_n = linear_widened(z_nd, *qkv_);
   const std::int64_t q_width = heads_ * head_dim_;
   const std::int64_t k_width = kv_heads_ * head_dim_;
   if (post_norm_) {
-    qkv_n =
-        at::cat({kernels::rms_norm(qkv_n.narrow(1, 0, q_width), q_norm_->compute, eps_, type),
-                 kernels::rms_norm(qkv_n.narrow(1, q_width, k_width), k_norm_->compute, eps_, type),
-                 qkv_n.narrow(1, q_width + k_width, k_width)},
-                1);
+    qkv_n = at::cat({kernels::rms_norm(qkv_n.narrow(1, 0, q_width), q_norm_->compute, eps_,
+                                       qkv_n.scalar_type()),
+                     kernels::rms_norm(qkv_n.narrow(1, q_width, k_width), k_norm_->compute, eps_,
+                                       qkv_n.scalar_type()),
+                     qkv_n.narrow(1, q_width + k_width, k_width)},
+                    1);
   }
   const auto [q_bhte, k_bgte, v_bgte] =
       kernels::rope_split(qkv_n, rope.cos, rope.sin, batch, heads_, kv_heads_);

@@ -18,6 +18,11 @@ inline at::Tensor linear(const at::Tensor& x_nf, const Parameter& weight) {
   return kernels::linear(x_nf, weight.master, weight.compute);
 }
 
+/// The same for what attention works on: kernels/linear.h says when that is fp32.
+inline at::Tensor linear_widened(const at::Tensor& x_nf, const Parameter& weight) {
+  return kernels::linear_widened(x_nf, weight.master, weight.compute);
+}
+
 /// x_nd + h_nf W_df^T in the type of x: the product is added where it is made.
 inline at::Tensor residual_linear(const at::Tensor& x_nd, const at::Tensor& h_nf,
                                   const Parameter& weight) {
