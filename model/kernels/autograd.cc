@@ -86,13 +86,13 @@ struct RopeSplit : torch::autograd::Function<RopeSplit> {
   }
 };
 
-// Rows of scores held at once: `wanted`, or those of half a million scores on a CPU, where they
-// should stay in its cache, and of 268 million (512 MiB of bf16) on a GPU, where products should be
-// large.
+// Rows of scores held at once: `wanted`, or those of 4 million scores on a CPU (16 MiB; fewer rows
+// pack W and pass over its gradient too often), and of 268 million (512 MiB of bf16) on a GPU,
+// where products should be large.
 std::int64_t rows_of_chunk(std::int64_t wanted, const at::Tensor& weight_vd) {
   if (wanted > 0) return wanted;
   const bool cpu = weight_vd.is_cpu();
-  return std::clamp<std::int64_t>((1 << (cpu ? 19 : 28)) / weight_vd.size(0), 64,
+  return std::clamp<std::int64_t>((1 << (cpu ? 22 : 28)) / weight_vd.size(0), cpu ? 128 : 64,
                                   cpu ? 4096 : 65536);
 }
 

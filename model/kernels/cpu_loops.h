@@ -21,6 +21,19 @@ struct RopeShape {
   std::int64_t head_dim = 0;  ///< even
 };
 
+/// Scalars of an AdamW update, made in double and rounded once: model/kernels/adamw.h has the
+/// formula.
+struct AdamWFactors {
+  float gradient_scale = 1;
+  float one_minus_beta1 = 0;
+  float beta2 = 0;
+  float one_minus_beta2 = 0;
+  float keep = 1;        ///< 1 - lr decay
+  float step = 0;        ///< lr / (1 - beta1^t)
+  float root_scale = 1;  ///< 1 / sqrt(1 - beta2^t)
+  float eps = 0;
+};
+
 /// One set of loops. F = float, H = bf16 in 16 bits. Row-major, `d` values a row.
 struct CpuLoops {
   const char* name;
@@ -76,6 +89,10 @@ struct CpuLoops {
 
   // Sum of squares of n values, accumulated in double.
   double (*sum_squares_f)(const float* x, std::int64_t n);
+
+  // One AdamW update of n values, the weights also rounded to bf16 if `low` is not null.
+  void (*adamw)(float* w, const float* g, float* m, float* v, std::uint16_t* low, std::int64_t n,
+                AdamWFactors factors);
 
   // n bf16 values to fp32, exactly, and back, to nearest even.
   void (*widen)(const std::uint16_t* x, std::int64_t n, float* y);

@@ -43,7 +43,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_
 /// scale * sum over rows of -log softmax(x_nd W_vd^T)[target], as a scalar of type double.
 /// Never holds more than `chunk_rows` rows of logits: the gradients of x and W are made chunk by
 /// chunk in the forward pass and kept (n d + v d values). Scores are fp32 whatever the type of the
-/// products. `chunk_rows` 0 = about half a million scores a chunk. Rows with a negative target are
+/// products. `chunk_rows` 0 = some million scores a chunk. Rows with a negative target are
 /// skipped: no loss, no gradient. REQUIRES: targets < v.
 /// With `z_loss` z > 0 each row also costs z log^2 Z, Z = sum of exp(scores): it keeps the scores
 /// from drifting (arXiv 2204.02311, section 5; OLMo 2 uses 1e-5).

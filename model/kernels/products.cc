@@ -18,7 +18,7 @@ namespace {
 
 // Rows that are widened at once. The fewer, the more of them stay in cache; but each block packs
 // the other factor anew, and in a weight gradient passes over the sum once more.
-constexpr std::int64_t kBlockRows = 256;
+constexpr std::int64_t kBlockRows = 512;
 constexpr std::int64_t kOuterBlockRows = 1024;
 // Values below which a second thread costs more than it gives.
 constexpr std::int64_t kConvertedPerTask = 65536;

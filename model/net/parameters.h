@@ -85,6 +85,8 @@ class ParameterSet {
   /// fp32 weights and gradients, matrices first.
   const at::Tensor& flat() const { return flat_; }
   const at::Tensor& gradient() const { return gradient_; }
+  /// bf16 copies of the matrices (matrix_size() values), undefined in fp32.
+  const at::Tensor& low() const { return low_; }
   /// Elements before this index belong to matrices.
   std::int64_t matrix_size() const { return matrix_size_; }
   std::int64_t size() const { return matrix_size_ + vector_size_; }

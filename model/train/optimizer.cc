@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "model/kernels/adamw.h"
 #include "model/kernels/ops.h"
 
 namespace tailor::train {
@@ -57,6 +58,8 @@ void AdamW::add_slice(std::int64_t begin, std::int64_t count, double factor, boo
   group->m.push_back(m_.narrow(0, begin, count));
   group->v.push_back(v_.narrow(0, begin, count));
   group->steps.push_back(step_);
+  const bool rounded = decayed && parameters_.low().defined();
+  group->low.push_back(rounded ? parameters_.low().narrow(0, begin, count) : at::Tensor());
 }
 
 void AdamW::set_rate(double lr) {
@@ -79,6 +82,23 @@ at::Tensor AdamW::step(double lr, const at::Tensor& loss) {
   return numbers;
 }
 
+void AdamW::update_on_cpu(double gradient_scale) {
+  kernels::AdamWRates rates;
+  rates.beta1 = spec_.beta1;
+  rates.beta2 = spec_.beta2;
+  rates.eps = spec_.eps;
+  rates.gradient_scale = gradient_scale;
+  rates.t = static_cast<std::int64_t>(step_.item<float>());
+  for (Group& group : groups_) {
+    rates.lr = rate_ * group.factor;
+    rates.decay = group.decayed ? spec_.weight_decay / group.factor : 0.0;
+    for (std::size_t i = 0; i < group.weights.size(); ++i) {
+      kernels::adamw_cpu(group.weights[i], group.gradients[i], group.m[i], group.v[i], group.low[i],
+                         rates);
+    }
+  }
+}
+
 at::Tensor AdamW::update(const at::Tensor& loss) {
   const c10::NoGradGuard no_grad;
   at::Tensor gradient = parameters_.gradient();
@@ -89,6 +109,12 @@ at::Tensor AdamW::update(const at::Tensor& loss) {
   skipped_.add_(bad);
   bad_.copy_(bad.logical_or(skipped_.gt(static_cast<double>(skip_limit_))));
   step_.add_(1).sub_(bad_);
+  if (m_.is_cpu()) {  // nothing to wait for
+    const double c =
+        spec_.clip > 0 ? std::min(1.0, spec_.clip / (norm.item<double>() + 1e-6)) : 1.0;
+    if (bad_.item<float>() == 0) update_on_cpu(c);
+    return numbers;
+  }
   if (spec_.clip > 0) {
     gradient.mul_((norm + 1e-6).reciprocal_().mul_(spec_.clip).clamp_max_(1.0).to(at::kFloat));
   }

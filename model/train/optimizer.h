@@ -4,9 +4,9 @@
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //   w -= f lr (m/(1 - b1^t) / (sqrt(v/(1 - b2^t)) + eps)) + lr decay w    decay on matrices only
 //
-// f is 1 unless the recipe gives tensors rates of their own (recipe.h). One call of LibTorch's
-// fused kernel for each pair of f and decay: two calls a step with one rate (matrices, vectors). A
-// tied matrix is one slice of the buffer, hence updated once.
+// f is 1 unless the recipe gives tensors rates of their own (recipe.h). One call for each pair of f
+// and decay, of LibTorch's fused kernel on a GPU and of kernels/adamw.h on a CPU: two calls a step
+// with one rate (matrices, vectors). A tied matrix is one slice of the buffer, hence updated once.
 //
 // A gradient that is not finite never reaches the weights: the kernel skips the step by a flag on
 // the device. Once more steps than `skip_limit` were skipped, every later step is skipped too, so
@@ -66,10 +66,14 @@ class AdamW {
     double factor = 1;
     bool decayed = false;
     std::vector<at::Tensor> weights, gradients, m, v, steps;
-    at::Tensor device_rate;  // the group's rate in fp32 on a GPU; undefined on the CPU
+    std::vector<at::Tensor> low;  // bf16 copies of the weights, undefined where there is none
+    at::Tensor device_rate;       // the group's rate in fp32 on a GPU; undefined on the CPU
   };
 
   void add_slice(std::int64_t begin, std::int64_t count, double factor, bool decayed);
+
+  // One pass over everything, with the rounded copies; the gradient is scaled on the way.
+  void update_on_cpu(double gradient_scale);
 
   net::ParameterSet& parameters_;
   protocol::OptimizerSpec spec_;
