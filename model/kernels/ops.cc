@@ -118,9 +118,10 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cpu(const at::Tensor& grad_
                                    stride, w, scale + begin, count, d, half_data(gx) + begin * d,
                                    gw);
       }
+      // Here, where the block is still in cache.
+      if (present(skip)) gx.narrow(0, begin, count).add_(skip->narrow(0, begin, count));
     }
   });
-  if (present(skip)) gx.add_(*skip);
   at::Tensor grad_weight;
   if (gain) {
     grad_weight = at::zeros({d}, partial.options());
