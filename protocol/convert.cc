@@ -197,6 +197,7 @@ void write(const GeometrySpec& value, v1::GeometrySpec* out) {
   out->set_tokens(value.tokens);
   out->set_subsamples(value.subsamples);
   out->set_rho(value.rho);
+  out->set_sub_blocks(value.sub_blocks);
 }
 
 GeometrySpec read(const v1::GeometrySpec& proto) {
@@ -206,6 +207,7 @@ GeometrySpec read(const v1::GeometrySpec& proto) {
   out.tokens = proto.tokens();
   out.subsamples = proto.subsamples();
   out.rho = proto.rho();
+  out.sub_blocks = proto.sub_blocks();
   return out;
 }
 
@@ -524,6 +526,8 @@ void to_proto(const shape::Architecture& value, v1::Architecture* out) {
   }
   out->set_rope_theta(value.rope_theta);
   out->set_norm_eps(value.norm_eps);
+  out->set_norm_scaling(value.norm_scaling);
+  out->set_residual_scaling(value.residual_scaling);
 }
 
 Result<shape::Architecture> from_proto(const v1::Architecture& proto) {
@@ -545,6 +549,8 @@ Result<shape::Architecture> from_proto(const v1::Architecture& proto) {
   }
   out.rope_theta = proto.rope_theta();
   out.norm_eps = proto.norm_eps();
+  out.norm_scaling = proto.norm_scaling();
+  out.residual_scaling = proto.residual_scaling();
   TAILOR_RETURN_IF_ERROR(shape::validate(out).with_context("Architecture"));
   return out;
 }

@@ -92,6 +92,7 @@ struct GeometrySpec {
   std::int32_t tokens = 256;         ///< cloud size n
   std::int32_t subsamples = 8;       ///< R
   double rho = 0.7615941559557649;   ///< tanh(1), our default; the papers' radius is not published to us
+  bool sub_blocks = false;           ///< also the clouds around each sub-MLP of a stack
   friend bool operator==(const GeometrySpec&, const GeometrySpec&) = default;
 };
 

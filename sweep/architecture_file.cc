@@ -102,6 +102,8 @@ Result<Blueprint> make_blueprint(const Point& keys) {
   TAILOR_ASSIGN_OR_RETURN(a.ffn_norm, shape::parse_ffn_norm(text_of(
                                           keys, "ffn.norm", olmo2 ? "per_sub_post" : "per_sub")));
   a.ffn_outer_residual = boolean_of(keys, "ffn.outer_residual", false);
+  a.norm_scaling = boolean_of(keys, "norm_scaling", false);
+  a.residual_scaling = boolean_of(keys, "residual_scaling", false);
   if (a.ffn_kind == shape::FfnKind::kHourglass) {
     TAILOR_ASSIGN_OR_RETURN(out.k, required(keys, "ffn.k"));
   } else {

@@ -39,6 +39,8 @@ const std::vector<Key>& architecture_table() {
        0,
        {"per_sub", "per_sub_gainless", "first_only", "per_sub_post", "none"}},
       {"ffn.outer_residual", KeyKind::kBoolean},
+      {"norm_scaling", KeyKind::kBoolean},
+      {"residual_scaling", KeyKind::kBoolean},
       {"d_h_ratio", KeyKind::kNumber, 0.001, 1'000},
       {"schedule.kind", KeyKind::kChoice, 0, 0, {"uniform", "cosine", "linear"}},
       {"schedule.convention", KeyKind::kChoice, 0, 0, {"endpoint", "midpoint"}},

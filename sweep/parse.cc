@@ -553,6 +553,9 @@ class Parser {
     out.subsamples = static_cast<std::int32_t>(
         table.integer_in("subsamples", 1, 1'024).value_or(out.subsamples));
     out.rho = table.number_in("rho", 1e-6, 0.999999).value_or(out.rho);
+    if (const auto each = table.value("sub_blocks")) {
+      out.sub_blocks = each->as_boolean().value_or(false);
+    }
     if (!table.finish().is_ok() || !layers) return;
     if (layers->kind() == ConfigValue::Kind::kString) {
       if (*layers->as_string() != "all") {

@@ -15,8 +15,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "model/net/form.h"
 #include "model/net/parameters.h"
+#include "model/net/tap.h"
 #include "model/shape/architecture.h"
 
 namespace tailor::ffn {
@@ -26,23 +29,32 @@ class Ffn {
  public:
   virtual ~Ffn() = default;
   /// x_nd: residual stream after attention (fp32; fp64 in gradient checks). Returns the stream
-  /// after the FFN, same shape and type.
-  virtual at::Tensor forward(const at::Tensor& x_nd) const = 0;
+  /// after the FFN, same shape and type. `tap`, if any, sees the places inside.
+  virtual at::Tensor forward(const at::Tensor& x_nd, const net::FfnTap* tap = nullptr) const = 0;
   /// Projection weights: 3 d * sum of hidden widths.
   virtual std::int64_t count() const = 0;
 };
 
-/// Everything a variant needs to build the FFN of one layer.
+/// Everything a variant needs to build the FFN of one layer. What is not said here: net/form.h.
 struct FfnShape {
   std::int64_t d_model = 0;
   shape::LayerWidths widths;  ///< K hidden widths
   shape::FfnNorm norm = shape::FfnNorm::kPerSub;
-  shape::Family family = shape::Family::kLlama;
+  bool norm_behind = false;
   bool outer_residual = false;
+  net::Activation activation = net::Activation::kSilu;
   double eps = 1e-5;
+  bool gain_plus_one = false;
+  double norm_scale = 1;
+  std::vector<double> write_scales;  ///< of each sub-MLP; empty = ones
+  /// The norm behind attention bears the name that LLaMA gives to the one before the FFN.
+  bool attention_norm_behind = false;
   std::string layer_prefix;  ///< "model.layers.3.": of exported names
   std::string key_prefix;    ///< "layers.3.": of initial values
 };
+
+/// The FFN of layer `layer` of a form.
+FfnShape ffn_shape(const net::DecoderForm& form, std::size_t layer);
 
 /// A line of the table.
 struct FfnVariant {

@@ -13,29 +13,26 @@
 // operations as swiglu.cc in the same order, hence the same bits. Exported names:
 // model.layers.L.mlp.blocks.I.{norm,gate_proj,up_proj,down_proj}.weight.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
 #include <fmt/format.h>
 
+#include <optional>
 #include <vector>
 
 #include "model/ffn/ffn.h"
 #include "model/ffn/sub_mlp.h"
-#include "model/kernels/ops.h"
 
 namespace tailor::ffn {
 namespace {
 
 class Hourglass final : public Ffn {
  public:
-  Hourglass(std::vector<SubMlp> stack, const net::Parameter* first_norm, double eps,
-            bool outer_residual)
-      : stack_(std::move(stack)),
-        first_norm_(first_norm),
-        eps_(eps),
-        outer_residual_(outer_residual) {}
+  Hourglass(std::vector<SubMlp> stack, std::optional<net::Norm> first_norm, bool outer_residual)
+      : stack_(std::move(stack)), first_norm_(first_norm), outer_residual_(outer_residual) {}
 
-  at::Tensor forward(const at::Tensor& x_nd) const override {
+  at::Tensor forward(const at::Tensor& x_nd, const net::FfnTap* tap) const override {
     const at::Tensor y_nd =
-        first_norm_ != nullptr ? forward_first_only(x_nd) : forward_per_sub(x_nd);
+        first_norm_ ? forward_first_only(x_nd, tap) : forward_per_sub(x_nd, tap);
     return outer_residual_ ? x_nd + y_nd : y_nd;
   }
 
@@ -46,58 +43,48 @@ class Hourglass final : public Ffn {
   }
 
  private:
-  at::Tensor forward_per_sub(const at::Tensor& x_nd) const {
+  at::Tensor forward_per_sub(const at::Tensor& x_nd, const net::FfnTap* tap) const {
     at::Tensor h_nd = x_nd;
-    for (const SubMlp& mlp : stack_) h_nd = mlp.add_to(h_nd);
+    for (const SubMlp& mlp : stack_) h_nd = mlp.add_to(h_nd, tap);
     return h_nd;
   }
 
-  at::Tensor forward_first_only(const at::Tensor& x_nd) const {
-    at::Tensor z_nd = kernels::rms_norm(x_nd, first_norm_->compute, eps_, x_nd.scalar_type());
+  at::Tensor forward_first_only(const at::Tensor& x_nd, const net::FfnTap* tap) const {
+    at::Tensor z_nd = (*first_norm_)(x_nd, x_nd.scalar_type());
     at::Tensor y_nd = x_nd;  // x + the updates, so that K = 1 loses nothing to z_K - z_0
     for (const SubMlp& mlp : stack_) {
-      const at::Tensor u_nd = mlp.update(z_nd);
-      y_nd = y_nd + u_nd;
-      z_nd = z_nd + u_nd;
+      const at::Tensor u_nd = mlp.update(z_nd, tap);
+      y_nd = at::add(y_nd, u_nd, mlp.write_scale());
+      z_nd = at::add(z_nd, u_nd, mlp.write_scale());
+      if (tap != nullptr) (*tap)(net::Place::kAfterSubMlp, y_nd);
     }
     return y_nd;
   }
 
   std::vector<SubMlp> stack_;
-  const net::Parameter* first_norm_;
-  double eps_;
+  std::optional<net::Norm> first_norm_;
   bool outer_residual_;
 };
 
 }  // namespace
 
 std::unique_ptr<Ffn> make_hourglass(const FfnShape& shape, net::ParameterSet& parameters) {
-  SubNorm norm = SubNorm::kNone;
-  const net::Parameter* first_norm = nullptr;
-  switch (shape.norm) {
-    case shape::FfnNorm::kPerSub:
-      norm = SubNorm::kPre;
-      break;
-    case shape::FfnNorm::kPerSubGainless:
-      norm = SubNorm::kPreGainless;
-      break;
-    case shape::FfnNorm::kPerSubPost:
-      norm = SubNorm::kPost;
-      break;
-    case shape::FfnNorm::kNone:
-      break;
-    case shape::FfnNorm::kFirstOnly:
-      first_norm = &parameters.add_vector(shape.layer_prefix + "mlp.norm.weight",
-                                          shape.key_prefix + "ffn.norm", shape.d_model);
-      break;
+  std::optional<net::Norm> first_norm;
+  if (shape.norm == shape::FfnNorm::kFirstOnly) {
+    first_norm.emplace(&parameters.add_vector(shape.layer_prefix + "mlp.norm.weight",
+                                              shape.key_prefix + "ffn.norm", shape.d_model),
+                       shape.eps, shape.gain_plus_one, shape.norm_scale);
   }
   std::vector<SubMlp> stack;
   for (std::size_t i = 0; i < shape.widths.size(); ++i) {
     const std::string name = fmt::format("{}mlp.blocks.{}.", shape.layer_prefix, i);
-    stack.emplace_back(shape.d_model, shape.widths[i], norm, shape.eps, name, name + "norm.weight",
-                       fmt::format("{}ffn.{}.", shape.key_prefix, i), parameters);
+    const bool both = shape.norm != shape::FfnNorm::kPerSubPost && shape.norm_behind;
+    stack.emplace_back(shape, i,
+                       SubMlpNames{name, name + "norm.weight",
+                                   name + (both ? "norm_behind.weight" : "norm.weight")},
+                       parameters);
   }
-  return std::make_unique<Hourglass>(std::move(stack), first_norm, shape.eps, shape.outer_residual);
+  return std::make_unique<Hourglass>(std::move(stack), first_norm, shape.outer_residual);
 }
 
 }  // namespace tailor::ffn

@@ -1,50 +1,74 @@
 #include "model/ffn/sub_mlp.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/gelu.h>
+#include <fmt/format.h>
 
 #include "model/kernels/ops.h"
 #include "model/net/linear.h"
 
 namespace tailor::ffn {
+namespace {
 
-SubMlp::SubMlp(std::int64_t d_model, std::int64_t d_h, SubNorm norm, double eps,
-               const std::string& name, const std::string& norm_name, const std::string& key,
+using shape::FfnNorm;
+
+at::Tensor show(const net::FfnTap* tap, net::Place place, at::Tensor x) {
+  if (tap != nullptr) (*tap)(place, x);
+  return x;
+}
+
+}  // namespace
+
+SubMlp::SubMlp(const FfnShape& shape, std::size_t index, const SubMlpNames& names,
                net::ParameterSet& parameters)
-    : d_model_(d_model), d_h_(d_h), norm_(norm), eps_(eps) {
+    : d_model_(shape.d_model),
+      d_h_(shape.widths[index]),
+      activation_(shape.activation),
+      write_scale_(shape.write_scales.empty() ? 1.0 : shape.write_scales[index]) {
   using net::Init;
   using net::Part;
+  const std::string key = fmt::format("{}ffn.{}.", shape.key_prefix, index);
+  const std::string& name = names.projections;
   gate_up_ =
-      &parameters.add_matrix({Part{name + "gate_proj.weight", key + "gate", Init::kNormal, d_h},
-                              Part{name + "up_proj.weight", key + "up", Init::kNormal, d_h}},
-                             d_model);
+      &parameters.add_matrix({Part{name + "gate_proj.weight", key + "gate", Init::kNormal, d_h_},
+                              Part{name + "up_proj.weight", key + "up", Init::kNormal, d_h_}},
+                             d_model_);
   down_ = &parameters.add_matrix(
-      {Part{name + "down_proj.weight", key + "down", Init::kResidual, d_model}}, d_h);
-  if (norm == SubNorm::kPre || norm == SubNorm::kPost) {
-    gain_ = &parameters.add_vector(norm_name, key + "norm", d_model);
+      {Part{name + "down_proj.weight", key + "down", Init::kResidual, d_model_}}, d_h_);
+  const auto norm = [&](const net::Parameter* gain) {
+    return net::Norm(gain, shape.eps, shape.gain_plus_one, shape.norm_scale);
+  };
+  const bool before = shape.norm == FfnNorm::kPerSub;
+  const bool behind = shape.norm == FfnNorm::kPerSubPost || shape.norm_behind;
+  if (shape.norm == FfnNorm::kPerSubGainless) before_ = norm(nullptr);
+  if (before) before_ = norm(&parameters.add_vector(names.norm_before, key + "norm", d_model_));
+  if (behind) {
+    behind_ = norm(&parameters.add_vector(names.norm_behind,
+                                          key + (before ? "norm_behind" : "norm"), d_model_));
   }
 }
 
 at::Tensor SubMlp::gated(const at::Tensor& z_nd) const {
-  return kernels::swiglu(net::linear(z_nd, *gate_up_));
+  const at::Tensor gate_up = net::linear(z_nd, *gate_up_);
+  if (activation_ == net::Activation::kSilu) return kernels::swiglu(gate_up);
+  const auto* approximate = activation_ == net::Activation::kGeluTanh ? "tanh" : "none";
+  return at::gelu(gate_up.narrow(1, 0, d_h_), approximate) * gate_up.narrow(1, d_h_, d_h_);
 }
 
-at::Tensor SubMlp::update(const at::Tensor& z_nd) const { return net::linear(gated(z_nd), *down_); }
+at::Tensor SubMlp::update(const at::Tensor& z_nd, const net::FfnTap* tap) const {
+  const at::Tensor z = show(tap, net::Place::kMlpInput, z_nd);
+  return show(tap, net::Place::kMlpOutput, net::linear(gated(z), *down_));
+}
 
-at::Tensor SubMlp::add_to(const at::Tensor& h_nd) const {
-  switch (norm_) {
-    case SubNorm::kPre:
-    case SubNorm::kPreGainless: {
-      const at::Tensor z_nd =
-          kernels::rms_norm(h_nd, gain_ != nullptr ? gain_->compute : at::Tensor(), eps_,
-                            gate_up_->compute.scalar_type());
-      return net::residual_linear(h_nd, gated(z_nd), *down_);
-    }
-    case SubNorm::kPost:
-      return h_nd + kernels::rms_norm(update(h_nd), gain_->compute, eps_, h_nd.scalar_type());
-    case SubNorm::kNone:
-      break;
+at::Tensor SubMlp::add_to(const at::Tensor& h_nd, const net::FfnTap* tap) const {
+  const at::Tensor z_nd = before_ ? (*before_)(h_nd, gate_up_->compute.scalar_type()) : h_nd;
+  if (tap == nullptr && !behind_) {
+    return net::residual_linear(h_nd, gated(z_nd), *down_, write_scale_);
   }
-  return net::residual_linear(h_nd, gated(h_nd), *down_);
+  at::Tensor u_nd = update(z_nd, tap);
+  if (behind_) u_nd = (*behind_)(u_nd, h_nd.scalar_type());
+  return show(tap, net::Place::kAfterSubMlp, at::add(h_nd, u_nd, write_scale_));
 }
 
 }  // namespace tailor::ffn

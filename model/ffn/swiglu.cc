@@ -1,10 +1,11 @@
 // The conventional FFN: one gated MLP and its residual write.
 //
-//   y = x + W_dn (SiLU(W_g n(x)) * (W_u n(x)))           LLaMA (pre-norm)
-//   y = x + n(W_dn (SiLU(W_g x) * (W_u x)))              OLMo 2 (post-norm)
+//   y = x + W_dn (act(W_g n(x)) * (W_u n(x)))            LLaMA, Mistral (pre-norm; act = SiLU)
+//   y = x + n(W_dn (act(W_g x) * (W_u x)))               OLMo 2 (post-norm)
+//   y = x + n_b(W_dn (act(W_g n_a(x)) * (W_u n_a(x))))   Gemma (both; act = GELU)
 //
-// W_g, W_u: d_ff x d, W_dn: d x d_ff, no biases; 3 d d_ff parameters and a gain of d.
-// Exported names are those of Hugging Face's llama and olmo2 models.
+// W_g, W_u: d_ff x d, W_dn: d x d_ff, no biases; 3 d d_ff parameters and a gain of d for each norm.
+// Exported names are those of Hugging Face's models.
 #include <ATen/TensorOperators.h>
 
 #include "model/ffn/ffn.h"
@@ -15,9 +16,10 @@ namespace {
 
 class Swiglu final : public Ffn {
  public:
-  explicit Swiglu(SubMlp mlp, bool outer_residual) : mlp_(mlp), outer_residual_(outer_residual) {}
-  at::Tensor forward(const at::Tensor& x_nd) const override {
-    const at::Tensor y_nd = mlp_.add_to(x_nd);
+  explicit Swiglu(SubMlp mlp, bool outer_residual)
+      : mlp_(std::move(mlp)), outer_residual_(outer_residual) {}
+  at::Tensor forward(const at::Tensor& x_nd, const net::FfnTap* tap) const override {
+    const at::Tensor y_nd = mlp_.add_to(x_nd, tap);
     return outer_residual_ ? x_nd + y_nd : y_nd;
   }
   std::int64_t count() const override { return mlp_.count(); }
@@ -29,31 +31,17 @@ class Swiglu final : public Ffn {
 
 }  // namespace
 
-std::unique_ptr<Ffn> make_swiglu(const FfnShape& shape, net::ParameterSet& parameters) {
-  SubNorm norm = SubNorm::kPre;
-  // OLMo 2 calls the norm behind attention post_attention_layernorm, LLaMA the one before the FFN.
-  std::string norm_name = shape.layer_prefix + (shape.family == shape::Family::kLlama
-                                                    ? "post_attention_layernorm.weight"
-                                                    : "pre_feedforward_layernorm.weight");
-  switch (shape.norm) {
-    case shape::FfnNorm::kPerSub:
-    case shape::FfnNorm::kFirstOnly:  // the same for a single sub-MLP
-      break;
-    case shape::FfnNorm::kPerSubGainless:
-      norm = SubNorm::kPreGainless;
-      break;
-    case shape::FfnNorm::kPerSubPost:
-      norm = SubNorm::kPost;
-      norm_name = shape.layer_prefix + "post_feedforward_layernorm.weight";
-      break;
-    case shape::FfnNorm::kNone:
-      norm = SubNorm::kNone;
-      break;
-  }
-  return std::make_unique<Swiglu>(
-      SubMlp(shape.d_model, shape.widths.front(), norm, shape.eps, shape.layer_prefix + "mlp.",
-             norm_name, shape.key_prefix + "ffn.0.", parameters),
-      shape.outer_residual);
+std::unique_ptr<Ffn> make_swiglu(const FfnShape& given, net::ParameterSet& parameters) {
+  FfnShape shape = given;
+  // The same for a single sub-MLP.
+  if (shape.norm == shape::FfnNorm::kFirstOnly) shape.norm = shape::FfnNorm::kPerSub;
+  const std::string& prefix = shape.layer_prefix;
+  const SubMlpNames names{
+      prefix + "mlp.",
+      prefix + (shape.attention_norm_behind ? "pre_feedforward_layernorm.weight"
+                                            : "post_attention_layernorm.weight"),
+      prefix + "post_feedforward_layernorm.weight"};
+  return std::make_unique<Swiglu>(SubMlp(shape, 0, names, parameters), shape.outer_residual);
 }
 
 }  // namespace tailor::ffn

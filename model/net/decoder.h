@@ -1,6 +1,7 @@
-// Decoder: a decoder-only transformer built from an Architecture.
+// Decoder: a decoder-only transformer built from a DecoderForm (net/form.h has its mathematics).
 //
-//   x = E[tokens];  per layer: x = attention(x), x = ffn(x);  h = n(x);  scores = h W_head^T
+//   x = s_E E[tokens];  per layer: x = attention(x), x = ffn(x);  h = n(x);  scores = cap(h
+//   W_head^T)
 //
 // W_head is E when tied. The residual stream is fp32; with bf16 precision the products are bf16.
 // Parameters are counted exactly by model/shape/count.h (tests/model/net compares).
@@ -10,35 +11,32 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "model/ffn/ffn.h"
 #include "model/net/attention.h"
+#include "model/net/form.h"
 #include "model/net/parameters.h"
+#include "model/net/tap.h"
 #include "model/shape/architecture.h"
 
 namespace tailor::net {
 
-/// Places in a forward pass that `Tap` sees.
-enum class Place {
-  kEmbedding,       ///< the stream that enters layer 0 (layer = -1)
-  kAfterAttention,  ///< the stream that enters the FFN sub-block of `layer`
-  kAfterFfn,        ///< the stream that leaves it
-  kFinal,           ///< after the final norm (layer = L)
-};
-/// Called with the rows of a forward pass as they are made; for clouds and for finding NaN.
-using Tap = std::function<void(Place place, std::int64_t layer, const at::Tensor& x_nd)>;
-
 class Decoder {
  public:
   /// Weights are zero until `initialise` or a load. REQUIRES: validate(architecture) is ok.
-  Decoder(const shape::Architecture& architecture, at::Device device, bool bf16);
+  Decoder(const shape::Architecture& architecture, at::Device device, bool bf16)
+      : Decoder(form_of(architecture), device, bf16) {}
+  /// With Use::kInference there are no gradients, and in bf16 no fp32 weights either. REQUIRES:
+  /// sizes above 0, heads a multiple of kv_heads, layers' ropes in range with head_dim / 2
+  /// frequencies each.
+  Decoder(DecoderForm form, at::Device device, bool bf16, Use use = Use::kTraining);
 
-  const shape::Architecture& architecture() const { return architecture_; }
+  const DecoderForm& form() const { return form_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
   at::Device device() const { return device_; }
@@ -52,7 +50,8 @@ class Decoder {
   /// The same with a scale for each part (train/recipe.h).
   void initialise(std::uint64_t seed, const InitialScale& scale);
 
-  /// h_nd, the rows after the final norm. tokens_bt: int64 on the device.
+  /// h_nd, the rows after the final norm. tokens_bt: int64 on the device. A tap sees every place;
+  /// the sub-MLPs' products are then not added where they are made, which may change last bits.
   at::Tensor hidden(const at::Tensor& tokens_bt, const Tap* tap = nullptr);
   /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
   /// `backward()` of it adds to the gradients. A negative target is skipped. `z_loss`: see
@@ -74,15 +73,22 @@ class Decoder {
     std::unique_ptr<ffn::Ffn> ffn;
   };
 
-  shape::Architecture architecture_;
+  RopeTable& rope_table(std::size_t index, std::int64_t time);
+  /// cap(z, logit_cap), in place where there is one.
+  at::Tensor capped(at::Tensor scores) const;
+  /// -log p(target) of each row when scores are capped, which the chunked kernels do not do: (n).
+  at::Tensor capped_row_losses(const at::Tensor& h_nd, const at::Tensor& targets_n) const;
+
+  DecoderForm form_;
   at::Device device_;
   bool recompute_ = false;
   ParameterSet parameters_;
   const Parameter* embedding_;  // (v, d)
   const Parameter* head_;       // (v, d); the embedding when tied
-  const Parameter* norm_;
+  std::optional<Norm> norm_;
   std::vector<Layer> layers_;
-  RopeTable rope_;
+  std::vector<RopeTable> ropes_;
+  double embedding_scale_;
 };
 
 }  // namespace tailor::net

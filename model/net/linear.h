@@ -2,16 +2,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
 
 #include "model/kernels/linear.h"
 #include "model/net/parameters.h"
 
 namespace tailor::net {
-
-/// `x` in the type that products with `weight` use.
-inline at::Tensor to_compute(const at::Tensor& x, const Parameter& weight) {
-  return x.to(weight.compute.scalar_type());
-}
 
 /// x_nf W_df^T in the type that products with `weight` use; x may have any floating type.
 inline at::Tensor linear(const at::Tensor& x_nf, const Parameter& weight) {
@@ -23,9 +19,11 @@ inline at::Tensor linear_widened(const at::Tensor& x_nf, const Parameter& weight
   return kernels::linear_widened(x_nf, weight.master, weight.compute);
 }
 
-/// x_nd + h_nf W_df^T in the type of x: the product is added where it is made.
+/// x_nd + scale * h_nf W_df^T in the type of x: without a scale the product is added where it is
+/// made.
 inline at::Tensor residual_linear(const at::Tensor& x_nd, const at::Tensor& h_nf,
-                                  const Parameter& weight) {
+                                  const Parameter& weight, double scale = 1) {
+  if (scale != 1) return at::add(x_nd, linear(h_nf, weight).to(x_nd.scalar_type()), scale);
   return kernels::linear_onto(x_nd, h_nf, weight.master, weight.compute);
 }
 

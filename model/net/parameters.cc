@@ -16,7 +16,37 @@
 namespace tailor::net {
 namespace {
 
-constexpr std::int64_t kStagedElements = 1 << 22;  // on the way to a GPU: 16 MiB
+constexpr std::int64_t kStagedElements = 1 << 22;  // on the way to a GPU or to bf16: 16 MiB
+
+// Fills `slice`, where `part` is kept, from tensor `name`.
+Status fill(const pretrained::TensorSource& source, const std::string& name, const Part& part,
+            at::Tensor slice) {
+  const pretrained::SourceTensor* found = source.find(name);
+  if (found == nullptr) {
+    return Status(Code::kDataLoss, fmt::format("{} has no tensor {}", source.path(), name));
+  }
+  if (found->shape != part.shape()) {
+    return Status(
+        Code::kDataLoss,
+        fmt::format("{}: tensor {} has shape [{}], this network needs [{}]", source.path(), name,
+                    fmt::join(found->shape, ", "), fmt::join(part.shape(), ", ")));
+  }
+  // On a CPU in fp32 straight into its place, else through some rows in host memory.
+  const bool direct = slice.is_cpu() && slice.scalar_type() == at::kFloat;
+  const std::int64_t columns = part.cols > 0 ? part.cols : part.rows;
+  const std::int64_t rows = std::max<std::int64_t>(1, kStagedElements / columns);
+  at::Tensor host = direct ? slice
+                           : at::empty({std::min(part.size(), rows * columns)},
+                                       at::TensorOptions().dtype(at::kFloat));
+  const std::int64_t step = host.numel();
+  for (std::int64_t first = 0; first < part.size(); first += step) {
+    const std::int64_t count = std::min(step, part.size() - first);
+    TAILOR_RETURN_IF_ERROR(source.read(
+        name, first, {host.mutable_data_ptr<float>(), static_cast<std::size_t>(count)}));
+    if (!direct) slice.narrow(0, first, count).copy_(host.narrow(0, 0, count));
+  }
+  return Status::ok();
+}
 
 }  // namespace
 
@@ -44,29 +74,48 @@ const Parameter& ParameterSet::add_vector(std::string name, std::string key, std
   return vectors_.emplace_back(std::move(parameter));
 }
 
-void ParameterSet::allocate(at::Device device, bool bf16) {
+void ParameterSet::allocate(at::Device device, bool bf16, Use use) {
   TAILOR_CHECK(!flat_.defined());
+  const bool train = use == Use::kTraining;
   const auto options = at::TensorOptions().device(device).dtype(at::kFloat);
-  flat_ = at::zeros({size()}, options);
-  gradient_ = at::zeros({size()}, options);
-  if (bf16) {
-    low_ = at::zeros({matrix_size_}, options.dtype(at::kBFloat16));
-  }
-  const auto view_of = [](const at::Tensor& buffer, const Parameter& parameter) {
-    const Part& first = parameter.parts.front();
-    const std::int64_t count = parameter.rows * std::max<std::int64_t>(1, parameter.cols);
+  if (bf16) low_ = at::zeros({matrix_size_}, options.dtype(at::kBFloat16));
+  // For inference in bf16 only the gains are fp32.
+  vectors_begin_ = bf16 && !train ? 0 : matrix_size_;
+  flat_ = at::zeros({vectors_begin_ + vector_size_}, options);
+  if (train) gradient_ = at::zeros({size()}, options);
+  const auto view_of = [](const at::Tensor& buffer, std::int64_t offset,
+                          const Parameter& parameter) {
     std::vector<std::int64_t> shape{parameter.rows};
     if (parameter.cols > 0) shape.push_back(parameter.cols);
-    return buffer.narrow(0, first.offset, count).view(shape);
+    return buffer.narrow(0, offset, parameter.rows * std::max<std::int64_t>(1, parameter.cols))
+        .view(shape);
   };
   for (Parameter& parameter : vectors_) {
     for (Part& part : parameter.parts) part.offset += matrix_size_;
   }
   for_each([&](Parameter& parameter) {
-    parameter.master = view_of(flat_, parameter).set_requires_grad(true);
-    parameter.master.mutable_grad() = view_of(gradient_, parameter);
-    parameter.compute = bf16 && parameter.cols > 0 ? view_of(low_, parameter) : parameter.master;
+    const bool matrix = parameter.cols > 0;
+    const std::int64_t offset = parameter.parts.front().offset;
+    if (matrix && bf16) parameter.compute = view_of(low_, offset, parameter);
+    if (matrix && bf16 && !train) {
+      parameter.master = parameter.compute;
+      return;
+    }
+    parameter.master = view_of(flat_, offset - (matrix_size_ - vectors_begin_), parameter);
+    if (train) {
+      parameter.master.set_requires_grad(true);
+      parameter.master.mutable_grad() = view_of(gradient_, offset, parameter);
+    }
+    if (!parameter.compute.defined()) parameter.compute = parameter.master;
   });
+}
+
+at::Tensor ParameterSet::storage_of(const Part& part) const {
+  if (part.cols > 0 && vectors_begin_ == 0 && matrix_size_ > 0) {
+    return low_.narrow(0, part.offset, part.size());
+  }
+  const std::int64_t gap = matrix_size_ - vectors_begin_;
+  return flat_.narrow(0, part.offset - gap, part.size());
 }
 
 void ParameterSet::for_each(const std::function<void(Parameter&)>& visit) {
@@ -140,35 +189,18 @@ std::vector<pretrained::TensorData> ParameterSet::describe(const at::Tensor& buf
 Status ParameterSet::load(const pretrained::TensorSource& source, const std::string& prefix,
                           at::Tensor buffer) {
   for (const Part* part : parts()) {
-    const std::string name = prefix + part->name;
-    const pretrained::SourceTensor* found = source.find(name);
-    if (found == nullptr) {
-      return Status(Code::kDataLoss, fmt::format("{} has no tensor {}", source.path(), name));
-    }
-    if (found->shape != part->shape()) {
-      return Status(
-          Code::kDataLoss,
-          fmt::format("{}: tensor {} has shape [{}], this network needs [{}]", source.path(), name,
-                      fmt::join(found->shape, ", "), fmt::join(part->shape(), ", ")));
-    }
-    at::Tensor slice = buffer.narrow(0, part->offset, part->size());
-    // On a CPU straight into its place; for a GPU through rows of host memory.
-    at::Tensor host = slice.is_cpu() ? slice : at::Tensor();
-    const std::int64_t columns =
-        std::max<std::int64_t>(1, part->cols > 0 ? part->cols : part->rows);
-    const std::int64_t rows = std::max<std::int64_t>(1, kStagedElements / columns);
-    if (!host.defined()) {
-      host = at::empty({std::min(part->size(), rows * columns)},
-                       at::TensorOptions().dtype(at::kFloat));
-    }
-    const std::int64_t step = host.numel();
-    for (std::int64_t first = 0; first < part->size(); first += step) {
-      const std::int64_t count = std::min(step, part->size() - first);
-      TAILOR_RETURN_IF_ERROR(source.read(
-          name, first, {host.mutable_data_ptr<float>(), static_cast<std::size_t>(count)}));
-      if (!slice.is_cpu()) slice.narrow(0, first, count).copy_(host.narrow(0, 0, count));
-    }
+    TAILOR_RETURN_IF_ERROR(
+        fill(source, prefix + part->name, *part, buffer.narrow(0, part->offset, part->size())));
   }
+  return Status::ok();
+}
+
+Status ParameterSet::load_weights(const pretrained::TensorSource& source,
+                                  const std::function<std::string(const Part&)>& stored_name) {
+  for (const Part* part : parts()) {
+    TAILOR_RETURN_IF_ERROR(fill(source, stored_name(*part), *part, storage_of(*part)));
+  }
+  if (vectors_begin_ == matrix_size_) refresh();
   return Status::ok();
 }
 

@@ -9,7 +9,7 @@
 //
 // With bf16 precision each matrix has a bf16 copy, cast once a step from the fp32 master. Products
 // use the copy and add the master's fp32 gradient where it is kept: see net/linear.h. Norm gains
-// stay fp32.
+// stay fp32. A set for inference has no gradients, and with bf16 its matrices exist in bf16 alone.
 //
 // Threads: one.
 #pragma once
@@ -35,6 +35,9 @@ enum class Init {
   kOnes,      ///< norm gains
 };
 
+/// What a set is for: inference needs no gradients.
+enum class Use { kTraining, kInference };
+
 /// A named tensor as checkpoints and other programs see it: a slice of the flat buffers.
 struct Part {
   std::string name;  ///< "model.layers.0.self_attn.q_proj.weight"
@@ -57,7 +60,7 @@ struct Parameter {
   std::vector<Part> parts;
   std::int64_t rows = 0;
   std::int64_t cols = 0;  ///< 0 for a vector
-  at::Tensor master;      ///< fp32 leaf with a gradient
+  at::Tensor master;      ///< fp32 leaf with a gradient; `compute` in a bf16 set for inference
   at::Tensor compute;     ///< what products use: `master`, or its bf16 copy, which has no gradient
 };
 
@@ -74,7 +77,7 @@ class ParameterSet {
   const Parameter& add_vector(std::string name, std::string key, std::int64_t size);
 
   /// Makes the buffers (zeros) on `device`. REQUIRES: called once.
-  void allocate(at::Device device, bool bf16);
+  void allocate(at::Device device, bool bf16, Use use = Use::kTraining);
 
   /// Element (row, column) of part `key` is a function of (seed, key, row, column) and the scale
   /// alone, so a wider matrix contains the narrower. `residual_scale` multiplies kResidual parts.
@@ -82,7 +85,7 @@ class ParameterSet {
   /// The same with matrices of one standard deviation and gains of 1.
   void initialise(std::uint64_t seed, double std, double residual_scale);
 
-  /// fp32 weights and gradients, matrices first.
+  /// fp32 weights and gradients, matrices first. REQUIRES: Use::kTraining (weights: or fp32).
   const at::Tensor& flat() const { return flat_; }
   const at::Tensor& gradient() const { return gradient_; }
   /// bf16 copies of the matrices (matrix_size() values), undefined in fp32.
@@ -106,17 +109,24 @@ class ParameterSet {
   /// kDataLoss naming file and tensor when one is missing or has another shape; those of the
   /// source.
   Status load(const pretrained::TensorSource& source, const std::string& prefix, at::Tensor buffer);
+  /// Fills the weights themselves, whatever they are kept in, and refreshes bf16 copies.
+  /// `stored_name` gives a part's name in the source. Errors: as `load`.
+  Status load_weights(const pretrained::TensorSource& source,
+                      const std::function<std::string(const Part&)>& stored_name);
 
   /// Name of the first part with a NaN or infinity in `buffer`; nullopt when all are finite.
   std::optional<std::string> first_nonfinite(const at::Tensor& buffer) const;
 
  private:
   void for_each(const std::function<void(Parameter&)>& visit);
+  /// Where the weights of a part are kept.
+  at::Tensor storage_of(const Part& part) const;
 
   std::deque<Parameter> matrices_;
   std::deque<Parameter> vectors_;
   std::int64_t matrix_size_ = 0;
   std::int64_t vector_size_ = 0;
+  std::int64_t vectors_begin_ = 0;  // in flat_
   at::Tensor flat_;
   at::Tensor gradient_;
   at::Tensor low_;  // bf16 copies of the matrices, or undefined

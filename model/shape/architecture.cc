@@ -142,13 +142,16 @@ Status read_key(const std::string& key, const Json& value, Architecture& out) {
   if (key == "ffn_outer_residual") return read_bool(value, key, out.ffn_outer_residual);
   if (key == "widths") return read_widths(value, out.widths);
   if (key == "rope_theta") return read_double(value, key, out.rope_theta);
+  if (key == "norm_scaling") return read_bool(value, key, out.norm_scaling);
+  if (key == "residual_scaling") return read_bool(value, key, out.residual_scaling);
   return read_double(value, key, out.norm_eps);
 }
 
-constexpr std::array<std::string_view, 13> kKeys = {
-    "family",     "d_model",        "heads",    "kv_heads", "head_dim",
-    "vocab_size", "tie_embeddings", "ffn_kind", "ffn_norm", "ffn_outer_residual",
-    "widths",     "rope_theta",     "norm_eps"};
+constexpr std::array<std::string_view, 15> kKeys = {
+    "family",     "d_model",        "heads",    "kv_heads",     "head_dim",
+    "vocab_size", "tie_embeddings", "ffn_kind", "ffn_norm",     "ffn_outer_residual",
+    "widths",     "rope_theta",     "norm_eps", "norm_scaling", "residual_scaling"};
+constexpr std::size_t kRequiredKeys = 13;  // the others are written only when they are on
 
 }  // namespace
 
@@ -200,10 +203,11 @@ std::string canonical_json(const Architecture& a) {
   return fmt::format(
       R"({{"family":"{}","d_model":{},"heads":{},"kv_heads":{},"head_dim":{},"vocab_size":{},)"
       R"("tie_embeddings":{},"ffn_kind":"{}","ffn_norm":"{}","ffn_outer_residual":{},)"
-      R"("widths":[{}],"rope_theta":{},"norm_eps":{}}})",
+      R"("widths":[{}],"rope_theta":{},"norm_eps":{}{}{}}})",
       family_name(a.family), a.d_model, a.heads, a.kv_heads, a.head_dim, a.vocab_size,
       a.tie_embeddings, ffn_kind_name(a.ffn_kind), ffn_norm_name(a.ffn_norm), a.ffn_outer_residual,
-      widths, a.rope_theta, a.norm_eps);
+      widths, a.rope_theta, a.norm_eps, a.norm_scaling ? R"(,"norm_scaling":true)" : "",
+      a.residual_scaling ? R"(,"residual_scaling":true)" : "");
 }
 
 Result<Architecture> architecture_from_json(std::string_view json) {
@@ -222,7 +226,7 @@ Result<Architecture> architecture_from_json(std::string_view json) {
     }
     TAILOR_RETURN_IF_ERROR(read_key(key, value, out));
   }
-  for (const std::string_view key : kKeys) {
+  for (const std::string_view key : std::span(kKeys).first(kRequiredKeys)) {
     if (!root.contains(key)) {
       return error(Code::kInvalidArgument, fmt::format("architecture JSON: `{}` is missing", key));
     }

@@ -1,8 +1,8 @@
 // Architecture: the complete shape of one decoder-only transformer, as a value.
 //
-// Everything that changes a parameter count or the mathematics of a forward pass is here, and nothing
-// else: no learning rate, no data. The trainer builds the network from it, the search compares it, the
-// store keeps its canonical JSON. Torch-free.
+// Everything that changes a parameter count or the mathematics of a forward pass is here, and
+// nothing else: no learning rate, no data. The trainer builds the network from it, the search
+// compares it, the store keeps its canonical JSON. Torch-free.
 //
 // Symbols (science.md 1.3): d = d_model, L = layers, H = heads, H_kv = kv_heads, e = head_dim,
 // V = vocab_size, K = sub-MLPs of one layer's stack, d_h = hidden width of one sub-MLP.
@@ -23,7 +23,8 @@ enum class Family {
   kOlmo2,  ///< post-norm: x + norm(f(x)), RMSNorm over the whole projected q and k
 };
 
-/// Norms inside an hourglass stack (science.md 1.2; the papers do not state it, the default is ours).
+/// Norms inside an hourglass stack (science.md 1.2; the papers do not state it, the default is
+/// ours).
 enum class FfnNorm {
   kPerSub,          ///< own RMSNorm with gain before each sub-MLP (default; K = 1 is a LLaMA block)
   kPerSubGainless,  ///< RMSNorm without gain before each sub-MLP
@@ -52,22 +53,30 @@ struct Architecture {
   bool tie_embeddings = true;
   FfnKind ffn_kind = FfnKind::kSwiglu;
   FfnNorm ffn_norm = FfnNorm::kPerSub;
-  bool ffn_outer_residual = false;  ///< adds a second skip around the whole stack (option, default none)
+  bool ffn_outer_residual =
+      false;  ///< adds a second skip around the whole stack (option, default none)
   std::vector<LayerWidths> widths;  ///< one entry a layer: the width schedule; its size is L
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
+  /// Norms of layer l = 1, 2, ... give 1/sqrt(l) of their value (LayerNorm scaling, arXiv
+  /// 2502.05795).
+  bool norm_scaling = false;
+  /// The i-th residual write of the network (attention, then each sub-MLP, layer by layer) counts
+  /// 1/sqrt(i).
+  bool residual_scaling = false;
 
   std::int32_t layers() const { return static_cast<std::int32_t>(widths.size()); }
   friend bool operator==(const Architecture&, const Architecture&) = default;
 };
 
-/// Ok, or kInvalidArgument naming the field, its value and what is allowed (all sizes >= 1, kv_heads
-/// divides heads, head_dim even, kSwiglu has K = 1 in every layer, sizes small enough that every count
-/// below fits in 63 bits).
+/// Ok, or kInvalidArgument naming the field, its value and what is allowed (all sizes >= 1,
+/// kv_heads divides heads, head_dim even, kSwiglu has K = 1 in every layer, sizes small enough that
+/// every count below fits in 63 bits).
 Status validate(const Architecture& architecture);
 
-/// One-line JSON with every field, keys in a fixed order, numbers in a fixed form: equal architectures
-/// give equal text, so its SHA-256 identifies a candidate. `widths` is run-length free and complete.
+/// One-line JSON with every field, keys in a fixed order, numbers in a fixed form: equal
+/// architectures give equal text, so its SHA-256 identifies a candidate. `widths` is run-length
+/// free and complete. `norm_scaling` and `residual_scaling` are written only when they are on.
 std::string canonical_json(const Architecture& architecture);
 
 /// Reads `canonical_json` back. Errors: kInvalidArgument naming the key; unknown keys are errors.

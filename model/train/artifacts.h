@@ -9,10 +9,10 @@
 
 namespace tailor::train {
 
-/// model.safetensors and config.json, in Hugging Face's form where the network is one that other
-/// programs know. Each file is there whole or not at all. Errors: those of writing files.
-Status export_weights(const net::Decoder& decoder, std::int64_t sequence_length,
-                      const std::string& folder);
+/// model.safetensors and config.json (pretrained/export.h) of a decoder of `architecture`. Each file
+/// is there whole or not at all. Errors: those of writing files.
+Status export_weights(const net::Decoder& decoder, const shape::Architecture& architecture,
+                      std::int64_t sequence_length, const std::string& folder);
 
 /// validation_blocks.npy: float64 (sequences, 2), summed nats and scored tokens of each sequence of
 /// the validation data in its order: what paired tests between trials need. Errors: as write_npy.

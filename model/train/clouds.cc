@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 
 #include "base/rng.h"
@@ -47,36 +49,78 @@ std::vector<TokenPosition> choose_positions(std::uint64_t full_blocks, std::int6
   return positions;
 }
 
+Result<std::vector<LayerRows>> empty_clouds(const net::DecoderForm& form,
+                                            const std::vector<std::int32_t>& layers,
+                                            bool sub_blocks) {
+  const auto depth = static_cast<std::int32_t>(form.depth());
+  std::vector<std::int32_t> wanted = layers;
+  for (std::int32_t layer = 0; layers.empty() && layer < depth; ++layer) wanted.push_back(layer);
+  std::vector<LayerRows> clouds;
+  std::set<std::int32_t> seen;
+  for (const std::int32_t layer : wanted) {
+    if (layer < 0 || layer >= depth) {
+      return error(
+          Code::kInvalidArgument,
+          fmt::format("layer {} is not there; the network has layers 0 to {}", layer, depth - 1));
+    }
+    if (!seen.insert(layer).second) continue;
+    const auto stack = static_cast<int>(form.layers[static_cast<std::size_t>(layer)].widths.size());
+    for (int sub = -1; sub < (sub_blocks ? stack : 0); ++sub) {
+      LayerRows& cloud = clouds.emplace_back();
+      cloud.layer = layer;
+      cloud.sub_block = sub;
+    }
+  }
+  return clouds;
+}
+
+void append_clouds(net::Decoder& decoder, const at::Tensor& tokens_bt, const at::Tensor& rows,
+                   std::vector<LayerRows>& clouds) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor index = rows.to(decoder.device());
+  std::map<std::pair<std::int64_t, int>, LayerRows*> cloud_of;
+  for (LayerRows& cloud : clouds) cloud_of[{cloud.layer, cloud.sub_block}] = &cloud;
+  int sub = 0;  // the sub-MLP that comes next
+  const net::Tap tap = [&](net::Place place, std::int64_t layer, const at::Tensor& x_nd) {
+    if (!cloud_of.contains({layer, -1})) return;
+    const bool enters = place == net::Place::kAfterAttention;
+    if (!enters && place != net::Place::kAfterSubMlp && place != net::Place::kAfterFfn) return;
+    if (place == net::Place::kAfterSubMlp && !cloud_of.contains({layer, sub})) return;
+    const at::Tensor picked =
+        at::index_select(x_nd, 0, index).to(at::kCPU, at::kFloat).contiguous();
+    const float* values = picked.const_data_ptr<float>();
+    const auto put = [&](int block, std::vector<float> LayerRows::*side) {
+      const auto found = cloud_of.find({layer, block});
+      if (found == cloud_of.end()) return;
+      std::vector<float>& to = found->second->*side;
+      to.insert(to.end(), values, values + picked.numel());
+    };
+    if (enters) {
+      sub = 0;
+      put(-1, &LayerRows::before);
+      put(0, &LayerRows::before);
+    } else if (place == net::Place::kAfterFfn) {
+      put(-1, &LayerRows::after);
+    } else {
+      put(sub, &LayerRows::after);
+      put(++sub, &LayerRows::before);
+    }
+  };
+  decoder.hidden(tokens_bt.to(decoder.device()), &tap);
+}
+
 Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
                                            const data::EvaluationLoader& loader,
                                            const std::vector<TokenPosition>& positions,
-                                           const std::vector<std::int32_t>& layers,
+                                           const std::vector<std::int32_t>& layers, bool sub_blocks,
                                            std::int64_t rows, const ShouldStop& should_stop) {
-  const c10::NoGradGuard no_grad;
-  const std::int32_t depth = decoder.architecture().layers();
-  const auto d = static_cast<std::size_t>(decoder.architecture().d_model);
-  std::vector<LayerRows> clouds;
-  std::vector<int> slot(static_cast<std::size_t>(depth), -1);  // layer -> index in clouds
-  const auto add = [&](std::int32_t layer) {
-    slot[static_cast<std::size_t>(layer)] = static_cast<int>(clouds.size());
-    LayerRows cloud;
-    cloud.layer = layer;
+  TAILOR_ASSIGN_OR_RETURN(std::vector<LayerRows> clouds,
+                          empty_clouds(decoder.form(), layers, sub_blocks));
+  const auto d = static_cast<std::size_t>(decoder.form().d_model);
+  for (LayerRows& cloud : clouds) {
     cloud.before.reserve(positions.size() * d);
     cloud.after.reserve(positions.size() * d);
-    clouds.push_back(std::move(cloud));
-  };
-  for (const std::int32_t layer : layers) {
-    if (layer < 0 || layer >= depth) {
-      return error(Code::kInvalidArgument,
-                   fmt::format("geometry.layers names layer {}; the network has layers 0 to {}",
-                               layer, depth - 1));
-    }
-    if (slot[static_cast<std::size_t>(layer)] < 0) add(layer);
   }
-  if (layers.empty()) {
-    for (std::int32_t layer = 0; layer < depth; ++layer) add(layer);
-  }
-
   const std::int64_t time = loader.sequence_length();
   for (std::size_t next = 0; next < positions.size();) {
     if (should_stop && should_stop()) return error(Code::kCancelled, "stopped while taking clouds");
@@ -101,19 +145,7 @@ Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
                                         static_cast<std::size_t>(time));
       TAILOR_RETURN_IF_ERROR(status_of(loader.fill<std::int64_t>(blocks[b], row, targets)));
     }
-    const at::Tensor index = at::tensor(wanted, at::kLong).to(decoder.device());
-    const net::Tap tap = [&](net::Place place, std::int64_t layer, const at::Tensor& x_nd) {
-      if (place != net::Place::kAfterAttention && place != net::Place::kAfterFfn) return;
-      const int at_slot = slot[static_cast<std::size_t>(layer)];
-      if (at_slot < 0) return;
-      const at::Tensor picked =
-          at::index_select(x_nd, 0, index).to(at::kCPU, at::kFloat).contiguous();
-      LayerRows& cloud = clouds[static_cast<std::size_t>(at_slot)];
-      std::vector<float>& side = place == net::Place::kAfterAttention ? cloud.before : cloud.after;
-      const float* values = picked.const_data_ptr<float>();
-      side.insert(side.end(), values, values + picked.numel());
-    };
-    decoder.hidden(tokens.to(decoder.device()), &tap);
+    append_clouds(decoder, tokens, at::tensor(wanted, at::kLong), clouds);
   }
   return clouds;
 }
@@ -142,16 +174,17 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
         Code::kFailedPrecondition,
         "the validation data has no full sequence of two tokens or more to take clouds from");
   }
-  TAILOR_ASSIGN_OR_RETURN(
-      const std::vector<LayerRows> clouds,
-      take_clouds(decoder, loader, work.positions, spec.geometry.layers, rows, should_stop));
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<LayerRows> clouds,
+                          take_clouds(decoder, loader, work.positions, spec.geometry.layers,
+                                      spec.geometry.sub_blocks, rows, should_stop));
   std::vector<geometry::LayerClouds> views;
   for (const LayerRows& cloud : clouds) {
     geometry::LayerClouds view;
     view.layer = static_cast<int>(cloud.layer);
+    view.sub_block = cloud.sub_block;
     view.before = cloud.before;
     view.after = cloud.after;
-    view.dimension = static_cast<std::size_t>(decoder.architecture().d_model);
+    view.dimension = static_cast<std::size_t>(decoder.form().d_model);
     views.push_back(view);
   }
   TAILOR_ASSIGN_OR_RETURN(work.profile, geometry::measure_work(views, options));

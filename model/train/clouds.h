@@ -29,20 +29,32 @@ struct TokenPosition {
 std::vector<TokenPosition> choose_positions(std::uint64_t full_blocks, std::int64_t sequence_length,
                                             std::size_t count, std::uint64_t seed);
 
-/// The rows of the residual stream at chosen positions, one layer.
+/// The rows of the residual stream at chosen positions, one layer or one sub-MLP of it.
 struct LayerRows {
   std::int64_t layer = 0;
-  std::vector<float> before;  ///< entering the FFN sub-block, (positions, d)
+  int sub_block = -1;         ///< -1: the whole FFN sub-block; else the 0-based sub-MLP
+  std::vector<float> before;  ///< entering it, (positions, d)
   std::vector<float> after;   ///< leaving it
 };
 
-/// Runs the network over the blocks that `positions` name. `layers` empty = all. `rows`: sequences
-/// of one forward pass. Errors: those of the loader, kCancelled, kInvalidArgument for a layer that
-/// is not there.
+/// Clouds without rows for `layers` (empty = all), each layer once; with `sub_blocks` those of its
+/// sub-MLPs follow. Errors: kInvalidArgument for a layer that is not there.
+Result<std::vector<LayerRows>> empty_clouds(const net::DecoderForm& form,
+                                            const std::vector<std::int32_t>& layers,
+                                            bool sub_blocks);
+
+/// Runs the network over (B, T) int64 tokens and appends to `clouds`, which empty_clouds made, the
+/// rows (b T + t) that `rows` (int64) names.
+void append_clouds(net::Decoder& decoder, const at::Tensor& tokens_bt, const at::Tensor& rows,
+                   std::vector<LayerRows>& clouds);
+
+/// Runs the network over the blocks that `positions` name. `layers` empty = all; with `sub_blocks`
+/// the clouds around each sub-MLP follow those of its layer. `rows`: sequences of one forward pass.
+/// Errors: those of the loader, kCancelled, kInvalidArgument for a layer that is not there.
 Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
                                            const data::EvaluationLoader& loader,
                                            const std::vector<TokenPosition>& positions,
-                                           const std::vector<std::int32_t>& layers,
+                                           const std::vector<std::int32_t>& layers, bool sub_blocks,
                                            std::int64_t rows, const ShouldStop& should_stop);
 
 /// Clouds and profile as `spec.geometry` asks. The positions are returned for the artifact.

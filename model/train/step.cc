@@ -88,6 +88,10 @@ std::string find_nonfinite(net::Decoder& decoder, const at::Tensor& tokens_bt,
       case net::Place::kAfterAttention:
         first = fmt::format("the residual stream after attention of layer {}", layer);
         break;
+      case net::Place::kMlpInput:
+      case net::Place::kMlpOutput:
+      case net::Place::kAfterSubMlp:
+        break;  // within the FFN, whose end comes next
       case net::Place::kAfterFfn:
         first = fmt::format("the residual stream after the FFN of layer {}", layer);
         break;

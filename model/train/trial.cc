@@ -424,7 +424,7 @@ EndReport Trial::finish() {
   if (!result) return failed(result.error());
   if (auto end = report_evaluation(*result)) return *end;
   if (auto end = require_checkpoint()) return *end;
-  Status written = export_weights(decoder_, plan_.time, paths_.artifacts);
+  Status written = export_weights(decoder_, spec_.architecture, plan_.time, paths_.artifacts);
   if (written) written = write_blocks(*result, paths_.artifacts);
   if (!written) {
     return ended(EndClass::kInfrastructure,

@@ -40,6 +40,8 @@ TrialSpec full_spec() {
   spec.architecture.widths = {{40, 30, 20}, {10, 9, 8}};
   spec.architecture.rope_theta = 500000.125;
   spec.architecture.norm_eps = 1.0 / 3.0;
+  spec.architecture.norm_scaling = true;
+  spec.architecture.residual_scaling = true;
   spec.data = {"/data/train-*.tokens", "/data/validation-*.tokens", 512};
   spec.train.tokens = 5'000'000'000;
   spec.train.batch_tokens = 4096;
@@ -58,7 +60,7 @@ TrialSpec full_spec() {
   spec.train.keep_last = 5;
   spec.train.keep_best = true;
   spec.train.nan_skip_limit = 3;
-  spec.geometry = {true, {0, 2, 5}, 128, 4, 0.9};
+  spec.geometry = {true, {0, 2, 5}, 128, 4, 0.9, true};
   spec.device = "cuda:3";
   spec.threads = 7;
   spec.resume_from = {"/runs/t1/1/checkpoints", "/runs/t1/2/checkpoints"};

@@ -27,6 +27,8 @@ vocab_size = 1000
 tie_embeddings = false
 rope_theta = 1e6
 norm_eps = 1e-7
+norm_scaling = true
+residual_scaling = true
 ffn = { kind = "hourglass", k = 2, d_h = 40, norm = "first_only", outer_residual = true }
 schedule = { kind = "linear", high = 1.5, low = 0.5 }
 )");
@@ -42,6 +44,8 @@ schedule = { kind = "linear", high = 1.5, low = 0.5 }
   EXPECT_EQ(a.ffn_kind, shape::FfnKind::kHourglass);
   EXPECT_EQ(a.ffn_norm, shape::FfnNorm::kFirstOnly);
   EXPECT_TRUE(a.ffn_outer_residual);
+  EXPECT_TRUE(a.norm_scaling);
+  EXPECT_TRUE(a.residual_scaling);
   EXPECT_EQ(a.widths, (std::vector<shape::LayerWidths>{{60, 60}, {40, 40}, {20, 20}}));
 }
 

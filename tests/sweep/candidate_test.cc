@@ -270,7 +270,7 @@ TEST(Candidate, ATrialSpecCarriesTheCandidateAndTheSeed) {
   EXPECT_EQ(trial.architecture, candidate.architecture);
   EXPECT_EQ(trial.train, candidate.train);
   EXPECT_EQ(trial.data, spec.data);
-  EXPECT_EQ(trial.geometry, (protocol::GeometrySpec{true, {0, 3}, 64, 2, 0.5}));
+  EXPECT_EQ(trial.geometry, (protocol::GeometrySpec{true, {0, 3}, 64, 2, 0.5, false}));
 }
 
 }  // namespace

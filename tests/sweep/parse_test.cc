@@ -82,7 +82,7 @@ nan_skip_limit = 3
 list = [3, 1, 9]
 [evaluate]
 perplexity = true
-geometry = { layers = [0, 1], tokens = 64, subsamples = 4, rho = 0.9 }
+geometry = { layers = [0, 1], tokens = 64, subsamples = 4, rho = 0.9, sub_blocks = true }
 [resources]
 gpus = 1
 parallel = 16
@@ -146,7 +146,7 @@ timeout = 0
   EXPECT_TRUE(spec->train.keep_best);
   EXPECT_EQ(spec->train.nan_skip_limit, 3);
   EXPECT_THAT(spec->seeds, ElementsAre(3u, 1u, 9u));
-  EXPECT_EQ(spec->geometry, (protocol::GeometrySpec{true, {0, 1}, 64, 4, 0.9}));
+  EXPECT_EQ(spec->geometry, (protocol::GeometrySpec{true, {0, 1}, 64, 4, 0.9, true}));
   EXPECT_EQ(spec->resources.gpus, 1);
   EXPECT_EQ(spec->resources.parallel, 16);
   EXPECT_EQ(spec->resources.priority, -3);

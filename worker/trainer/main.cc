@@ -18,6 +18,7 @@
 #include "model/train/trial.h"
 #include "worker/trainer/bench.h"
 #include "worker/trainer/device.h"
+#include "worker/trainer/inspect.h"
 #include "worker/trainer/trial_dir.h"
 
 namespace {
@@ -189,6 +190,31 @@ int main(int argc, char** argv) {
   bench_command->add_option("--threads", bench.threads, "CPU threads");
   bench_command->add_option("--steps", bench.steps, "timed steps");
   bench_command->add_flag("--json", bench.json, "one line of JSON");
+  trainer::InspectOptions inspect;
+  std::string inspect_dtype = "f32";
+  const auto inspecting = [&](CLI::App* command, const std::string& out) {
+    command->add_option("--model", inspect.model, "folder with config.json and safetensors, or GGUF")
+        ->required();
+    command->add_option("--tokens", inspect.tokens, "IDS.npy: integers, (T) or (B, T)")->required();
+    command->add_option("--out", inspect.out, out)->required();
+    command->add_option("--dtype", inspect_dtype, "f32 or bf16")
+        ->check(CLI::IsMember({"f32", "bf16"}));
+    command->add_option("--device", inspect.device, "cpu or cuda:N");
+    command->add_option("--threads", inspect.threads, "CPU threads");
+    return command;
+  };
+  CLI::App* logits_command = inspecting(
+      app.add_subcommand("logits", "Scores of a model for given tokens, (B, T, v) float32."),
+      "LOGITS.npy");
+  CLI::App* clouds_command = inspecting(
+      app.add_subcommand("clouds",
+                         "The residual stream around the FFN of each layer, as clouds that `tailor "
+                         "geometry work` reads:\nFOLDER/layer_L_before.npy, layer_L_after.npy."),
+      "FOLDER");
+  clouds_command->add_option("--layers", inspect.layers, "\"all\", or numbers from 0: 0,3,5");
+  clouds_command->add_flag("--sub-blocks", inspect.sub_blocks, "also around each sub-MLP");
+  clouds_command->add_option("--skip", inspect.skip,
+                             "positions left out at the start of a sequence");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
@@ -203,6 +229,9 @@ int main(int argc, char** argv) {
     bench.bf16 = dtype == "bf16";
     return trainer::run_bench(bench);
   }
+  inspect.bf16 = inspect_dtype == "bf16";
+  if (logits_command->parsed()) return trainer::run_logits(inspect);
+  if (clouds_command->parsed()) return trainer::run_clouds(inspect);
   install_signal_handlers();
   return run(directory);
 }

@@ -147,8 +147,7 @@ TEST_P(EveryVariant, ValueCountAndGradientsAreThoseOfTheEquations) {
       param.kind == shape::FfnKind::kSwiglu ? shape::LayerWidths{20} : shape::LayerWidths{12, 5, 9},
       param.norm);
   shape.outer_residual = param.outer;
-  shape.family =
-      param.norm == shape::FfnNorm::kPerSubPost ? shape::Family::kOlmo2 : shape::Family::kLlama;
+  shape.attention_norm_behind = param.norm == shape::FfnNorm::kPerSubPost;
   net::ParameterSet parameters;
   const auto ffn = variant(param.kind).make(shape, parameters);
   parameters.allocate(at::kCPU, false);

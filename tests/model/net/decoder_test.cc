@@ -33,7 +33,7 @@ at::Tensor part_of(const Decoder& decoder, const std::string& name) {
 
 TEST(DecoderTest, RealTensorsHaveExactlyTheCountedParametersForRandomShapes) {
   Rng rng(11);
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     shape::Architecture a;
     a.family = rng.below(2) == 0 ? shape::Family::kLlama : shape::Family::kOlmo2;
     a.d_model = static_cast<std::int32_t>(1 + rng.below(40));
@@ -44,6 +44,8 @@ TEST(DecoderTest, RealTensorsHaveExactlyTheCountedParametersForRandomShapes) {
     a.tie_embeddings = rng.below(2) == 0;
     a.ffn_kind = rng.below(2) == 0 ? shape::FfnKind::kSwiglu : shape::FfnKind::kHourglass;
     a.ffn_norm = static_cast<shape::FfnNorm>(rng.below(5));
+    a.norm_scaling = rng.below(2) == 0;
+    a.residual_scaling = rng.below(2) == 0;
     const std::uint64_t layers = 1 + rng.below(4);
     for (std::uint64_t l = 0; l < layers; ++l) {
       shape::LayerWidths widths;

@@ -34,6 +34,16 @@ TEST(Architecture, CanonicalJsonHasEveryFieldInAFixedOrder) {
       R"("norm_eps":1e-05})");
 }
 
+TEST(Architecture, ScalingIsInTheCanonicalJsonOnlyWhereItIsOn) {
+  Architecture a = small();
+  const std::string plain = canonical_json(a);
+  a.norm_scaling = true;
+  const std::string scaled = canonical_json(a);
+  EXPECT_EQ(scaled, plain.substr(0, plain.size() - 1) + R"(,"norm_scaling":true})");
+  EXPECT_EQ(architecture_from_json(scaled).value(), a);
+  EXPECT_FALSE(architecture_from_json(plain).value().norm_scaling);
+}
+
 TEST(Architecture, CanonicalJsonIsReadBackUnchanged) {
   Architecture a = small();
   a.family = Family::kOlmo2;
@@ -42,6 +52,7 @@ TEST(Architecture, CanonicalJsonIsReadBackUnchanged) {
   a.ffn_outer_residual = true;
   a.rope_theta = 500000.25;
   a.norm_eps = 1.0 / 3.0;
+  a.residual_scaling = true;
   const auto back = architecture_from_json(canonical_json(a));
   ASSERT_TRUE(back.has_value()) << back.error().to_string();
   EXPECT_EQ(*back, a);

@@ -71,7 +71,7 @@ TEST_F(EvaluateTest, CloudsAreTheStreamAroundTheFfnAtTheChosenPositions) {
   const auto loader = data::EvaluationLoader::create(*dataset_, 16);
   const std::vector<TokenPosition> positions = choose_positions(12, 16, 20, 5);
   ASSERT_EQ(positions.size(), 20u);
-  const auto clouds = take_clouds(decoder_, *loader, positions, {}, 3, {});
+  const auto clouds = take_clouds(decoder_, *loader, positions, {}, false, 3, {});
   ASSERT_TRUE(clouds.has_value());
   ASSERT_EQ(clouds->size(), 2u);
   // One position by hand, through a forward pass of its block alone.
@@ -99,11 +99,41 @@ TEST_F(EvaluateTest, CloudsAreTheStreamAroundTheFfnAtTheChosenPositions) {
       }
     }
   }
-  const auto one = take_clouds(decoder_, *loader, positions, {1}, 3, {});
+  const auto one = take_clouds(decoder_, *loader, positions, {1}, false, 3, {});
   ASSERT_TRUE(one.has_value());
   ASSERT_EQ(one->size(), 1u);
   EXPECT_EQ((*one)[0].layer, 1);
-  EXPECT_FALSE(take_clouds(decoder_, *loader, positions, {2}, 3, {}).has_value());
+  EXPECT_FALSE(take_clouds(decoder_, *loader, positions, {2}, false, 3, {}).has_value());
+}
+
+TEST_F(EvaluateTest, CloudsOfSubMlpsLinkTheStreamOfTheirLayer) {
+  shape::Architecture a = test::small_architecture();
+  a.ffn_kind = shape::FfnKind::kHourglass;
+  a.widths = {{8, 12, 16}, {24}};
+  const auto loader = data::EvaluationLoader::create(*dataset_, 16);
+  const std::vector<TokenPosition> positions = choose_positions(12, 16, 20, 5);
+  for (const auto norm : {shape::FfnNorm::kPerSub, shape::FfnNorm::kFirstOnly}) {
+    a.ffn_norm = norm;
+    net::Decoder decoder(a, at::kCPU, false);
+    decoder.initialise(6, 0.3);
+    const auto clouds = take_clouds(decoder, *loader, positions, {0, 1}, true, 3, {});
+    ASSERT_TRUE(clouds.has_value());
+    ASSERT_EQ(clouds->size(), 6u);
+    const auto& all = *clouds;
+    const int subs[] = {-1, 0, 1, 2, -1, 0};
+    for (std::size_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(all[i].layer, i < 4 ? 0 : 1);
+      EXPECT_EQ(all[i].sub_block, subs[i]);
+      ASSERT_EQ(all[i].before.size(), 20u * 32);
+      ASSERT_EQ(all[i].after.size(), 20u * 32);
+    }
+    EXPECT_EQ(all[1].before, all[0].before);
+    EXPECT_EQ(all[2].before, all[1].after);
+    EXPECT_EQ(all[3].before, all[2].after);
+    EXPECT_EQ(all[3].after, all[0].after);
+    EXPECT_NE(all[2].after, all[1].after);
+    EXPECT_EQ(all[5].after, all[4].after);
+  }
 }
 
 TEST(PositionsTest, AtMostFourOfASequenceNeverTheFirstAndFixedBySeed) {

@@ -192,6 +192,7 @@ TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
   spec.geometry.enabled = true;
   spec.geometry.tokens = 32;
   spec.geometry.subsamples = 4;
+  spec.geometry.sub_blocks = true;
   const std::string trial = prepare("a", spec);
   ASSERT_EQ(run(trial), 0) << *read_file(trial + "/log");
   std::uint64_t sequence = 0;
@@ -243,7 +244,7 @@ TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
     ++shifts;
     EXPECT_GT(entry.value, 0);
   }
-  EXPECT_EQ(shifts, 2 * 3);  // layers x geometries
+  EXPECT_EQ(shifts, 2 * (1 + 2) * 3);  // layers x (whole, two sub-MLPs) x geometries
   const auto artifact = nlohmann::json::parse(*read_file(trial + "/artifacts/work_profile.json"));
   EXPECT_EQ(artifact["positions"].size(), 128u);
   const auto whole =
@@ -262,7 +263,9 @@ TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
   const auto file = pretrained::SafetensorsFile::open(trial + "/artifacts/model.safetensors");
   ASSERT_TRUE(file.has_value());
   EXPECT_NE(file->find("model.layers.1.mlp.blocks.1.down_proj.weight"), nullptr);
-  EXPECT_EQ(nlohmann::json::parse(*read_file(trial + "/artifacts/config.json"))["hidden_size"], 32);
+  const auto config = nlohmann::json::parse(*read_file(trial + "/artifacts/config.json"));
+  EXPECT_EQ(config["model_type"], "tailor_hourglass");
+  EXPECT_EQ(config["architecture"]["d_model"], 32);
 
   // Run again: complete, nothing changes.
   const std::string log = *read_file(trial + "/reports.jsonl");

@@ -1,0 +1,511 @@
+#include "model/pretrained/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/file.h"
+#include "model/shape/architecture.h"
+
+namespace tailor::pretrained {
+namespace {
+
+using net::Activation;
+using net::DecoderForm;
+using net::QkNorm;
+using nlohmann::json;
+
+constexpr std::uint64_t kConfigBytesMax = 16 << 20;
+constexpr int kDepthMax = 32;
+
+// Fields that do not change the forward pass of a decoder over a whole sequence: names, training
+// and generation settings, sizes of caches and what transformers writes about itself.
+constexpr std::string_view kHarmless[] = {"_attn_implementation_autoset",
+                                          "_name_or_path",
+                                          "architectures",
+                                          "attention_dropout",
+                                          "begin_suppress_tokens",
+                                          "bos_token_id",
+                                          "cache_implementation",
+                                          "chunk_size_feed_forward",
+                                          "diversity_penalty",
+                                          "do_sample",
+                                          "dtype",
+                                          "early_stopping",
+                                          "encoder_no_repeat_ngram_size",
+                                          "eos_token_id",
+                                          "exponential_decay_length_penalty",
+                                          "finetuning_task",
+                                          "forced_bos_token_id",
+                                          "forced_eos_token_id",
+                                          "id2label",
+                                          "initializer_range",
+                                          "label2id",
+                                          "length_penalty",
+                                          "max_length",
+                                          "max_position_embeddings",
+                                          "max_window_layers",
+                                          "min_length",
+                                          "no_repeat_ngram_size",
+                                          "num_beam_groups",
+                                          "num_beams",
+                                          "num_return_sequences",
+                                          "output_attentions",
+                                          "output_hidden_states",
+                                          "output_scores",
+                                          "pad_token_id",
+                                          "prefix",
+                                          "pretraining_tp",
+                                          "problem_type",
+                                          "remove_invalid_values",
+                                          "repetition_penalty",
+                                          "return_dict",
+                                          "return_dict_in_generate",
+                                          "sep_token_id",
+                                          "suppress_tokens",
+                                          "task_specific_params",
+                                          "temperature",
+                                          "tokenizer_class",
+                                          "top_k",
+                                          "top_p",
+                                          "torch_dtype",
+                                          "torchscript",
+                                          "transformers_version",
+                                          "typical_p",
+                                          "use_bfloat16",
+                                          "use_cache"};
+
+// Besides, of a multimodal checkpoint whose text part alone is used.
+constexpr std::string_view kHarmlessMultimodal[] = {"boi_token_index",     "eoi_token_index",
+                                                    "image_token_id",      "image_token_index",
+                                                    "mm_tokens_per_image", "vision_config"};
+
+// Fields that must have one value, since another is not implemented.
+constexpr std::pair<std::string_view, bool> kFixed[] = {{"add_cross_attention", false},
+                                                        {"attention_bias", false},
+                                                        {"is_decoder", false},
+                                                        {"is_encoder_decoder", false},
+                                                        {"mlp_bias", false},
+                                                        {"tie_encoder_decoder", false},
+                                                        {"use_bidirectional_attention", false}};
+
+// One JSON object whose fields are taken one by one; `finish` names what nobody took. The first
+// mistake is kept, later answers are fallbacks.
+class Fields {
+ public:
+  Fields(const json& object, std::string file, std::string prefix)
+      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
+
+  bool has(std::string_view name) const {
+    const auto found = object_.find(name);
+    return found != object_.end() && !found->is_null();
+  }
+  bool is_null(std::string_view name) const {
+    const auto found = object_.find(name);
+    return found != object_.end() && found->is_null();
+  }
+  const json* take(std::string_view name) {
+    taken_.emplace(name);
+    const auto found = object_.find(name);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  /// Absent and no fallback: an error. Anything outside [low, high] too.
+  std::int64_t integer(std::string_view name, std::int64_t low, std::int64_t high,
+                       std::optional<std::int64_t> fallback = {}) {
+    const json* value = take(name);
+    if (value == nullptr) {
+      if (!fallback) missing(name);
+      return fallback.value_or(low);
+    }
+    const bool good = value->is_number_integer() &&
+                      (!value->is_number_unsigned() ||
+                       value->get<std::uint64_t>() <= static_cast<std::uint64_t>(high)) &&
+                      value->get<std::int64_t>() >= low && value->get<std::int64_t>() <= high;
+    if (good) return value->get<std::int64_t>();
+    wrong(name, *value, fmt::format("integers from {} to {}", low, high));
+    return low;
+  }
+  double number(std::string_view name, double low, double high,
+                std::optional<double> fallback = {}) {
+    const json* value = take(name);
+    if (value == nullptr) {
+      if (!fallback) missing(name);
+      return fallback.value_or(low);
+    }
+    if (value->is_number()) {
+      const auto got = value->get<double>();
+      if (got >= low && got <= high) return got;
+    }
+    wrong(name, *value, fmt::format("numbers from {} to {}", low, high));
+    return low;
+  }
+  bool boolean(std::string_view name, bool fallback) {
+    const json* value = take(name);
+    if (value == nullptr) return fallback;
+    if (value->is_boolean()) return value->get<bool>();
+    wrong(name, *value, "true or false");
+    return fallback;
+  }
+  std::string text(std::string_view name, std::string_view fallback) {
+    const json* value = take(name);
+    if (value == nullptr) return std::string(fallback);
+    if (value->is_string()) return value->get<std::string>();
+    wrong(name, *value, "text");
+    return std::string(fallback);
+  }
+  /// The object `name` as Fields, or nullopt when absent.
+  std::optional<Fields> object(std::string_view name) {
+    const json* value = take(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->is_object()) return Fields(*value, file_, fmt::format("{}{}.", prefix_, name));
+    wrong(name, *value, "an object");
+    return std::nullopt;
+  }
+
+  void fail(Code code, std::string_view name, std::string_view what) {
+    if (status_.is_ok())
+      status_ = Status(code, fmt::format("{}: `{}{}` {}", file_, prefix_, name, what));
+  }
+  void adopt(const Status& status) {
+    if (status_.is_ok()) status_ = status;
+  }
+  const Status& status() const { return status_; }
+  /// The first mistake, or the first field that was not taken.
+  Status finish(std::span<const std::string_view> harmless) {
+    for (const auto& [name, value] : object_.items()) {
+      const bool known = taken_.contains(name) || value.is_null() ||
+                         std::find(harmless.begin(), harmless.end(), name) != harmless.end();
+      if (!known) {
+        fail(Code::kUnimplemented, name,
+             "is not a field that Tailor knows; what it does to the network cannot be told");
+      }
+    }
+    return status_;
+  }
+
+ private:
+  void missing(std::string_view name) { fail(Code::kInvalidArgument, name, "is missing"); }
+  void wrong(std::string_view name, const json& value, std::string_view allowed) {
+    std::string shown = value.dump(-1, ' ', false, json::error_handler_t::replace);
+    if (shown.size() > 60) shown = shown.substr(0, 57) + "...";
+    fail(Code::kInvalidArgument, name, fmt::format("is {}; allowed: {}", shown, allowed));
+  }
+
+  const json& object_;
+  std::string file_;
+  std::string prefix_;
+  std::set<std::string, std::less<>> taken_;
+  Status status_;
+};
+
+struct Family {
+  std::string_view model_type;
+  bool tied = false;                             // default of tie_word_embeddings
+  std::int64_t kv_heads = 0;                     // default; 0 = as many as heads
+  std::int64_t head_dim = 0;                     // default; 0 = hidden_size / heads
+  double theta = 10000;                          // default
+  std::optional<std::int64_t> sliding_window{};  // default, of families that have one
+  bool gemma = false;
+};
+constexpr Family kFamilies[] = {
+    {"llama"},
+    {"olmo2"},
+    {.model_type = "mistral", .kv_heads = 8, .sliding_window = 4096},
+    {.model_type = "gemma2",
+     .tied = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .sliding_window = 4096,
+     .gemma = true},
+    {.model_type = "gemma3_text",
+     .tied = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .theta = 1e6,
+     .sliding_window = 4096,
+     .gemma = true},
+};
+
+// The inverse frequencies that a rope object (rope_scaling, or a part of rope_parameters)
+// describes. `theta` is the base where the object has none.
+std::vector<double> rope_of(Fields* fields, std::int64_t head_dim, double theta,
+                            std::int64_t positions) {
+  if (fields == nullptr) return net::rope_frequencies(head_dim, theta);
+  const bool old_name = !fields->has("rope_type") && fields->has("type");
+  const std::string type = fields->text(old_name ? "type" : "rope_type", "default");
+  if (!old_name && fields->has("type") && fields->text("type", type) != type) {
+    fields->fail(Code::kInvalidArgument, "type", "contradicts `rope_type`");
+  }
+  theta = fields->number("rope_theta", 1, 1e12, theta);
+  if (fields->number("partial_rotary_factor", 0, 1, 1) != 1) {
+    fields->fail(Code::kUnimplemented, "partial_rotary_factor", "other than 1 is not implemented");
+  }
+  std::vector<double> frequencies = net::rope_frequencies(head_dim, theta);
+  if (type == "linear") {
+    const double factor = fields->number("factor", 1e-6, 1e6);
+    for (double& f : frequencies) f /= factor;
+  } else if (type == "llama3") {
+    net::Llama3Scaling scaling;
+    scaling.factor = fields->number("factor", 1e-6, 1e6);
+    scaling.low_freq_factor = fields->number("low_freq_factor", 1e-6, 1e6);
+    scaling.high_freq_factor = fields->number("high_freq_factor", 1e-6, 1e6);
+    scaling.original_positions = static_cast<double>(
+        fields->integer("original_max_position_embeddings", 1, 1'000'000'000, positions));
+    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+      fields->fail(Code::kInvalidArgument, "high_freq_factor", "is not above `low_freq_factor`");
+    } else {
+      net::scale_llama3(scaling, frequencies);
+    }
+  } else if (type != "default") {
+    fields->fail(Code::kUnimplemented, old_name ? "type" : "rope_type",
+                 fmt::format("is \"{}\"; known: default, linear, llama3", type));
+  }
+  fields->adopt(fields->finish({}));
+  return frequencies;
+}
+
+// Sets form.ropes: one for every layer, or {full, sliding} for Gemma 3.
+void read_ropes(Fields& fields, const Family& family, DecoderForm& form) {
+  const bool two = family.model_type == "gemma3_text";
+  const std::int64_t positions = fields.integer("max_position_embeddings", 1, 1'000'000'000, 8192);
+  const double theta = fields.number("rope_theta", 1, 1e12, family.theta);
+  const double local_theta = two ? fields.number("rope_local_base_freq", 1, 1e12, 10000) : theta;
+  const auto read = [&](Fields* of, double base) {
+    form.ropes.push_back(rope_of(of, form.head_dim, base, positions));
+    if (of != nullptr) fields.adopt(of->status());
+  };
+  std::optional<Fields> now = fields.object("rope_parameters");
+  std::optional<Fields> before = fields.object("rope_scaling");
+  if (now && before) {
+    fields.fail(Code::kInvalidArgument, "rope_scaling", "is given beside `rope_parameters`");
+  }
+  const bool nested = now && (now->has("full_attention") || now->has("sliding_attention"));
+  if (!nested) {
+    // In the old form of Gemma 3 the scaling is that of the layers with full attention.
+    read(now ? &*now : before ? &*before : nullptr, theta);
+    if (two) read(nullptr, local_theta);
+    return;
+  }
+  if (!two) {
+    fields.fail(Code::kUnimplemented, "rope_parameters",
+                fmt::format("differs between layers, which {} models do not", family.model_type));
+  }
+  std::optional<Fields> full = now->object("full_attention");
+  std::optional<Fields> sliding = now->object("sliding_attention");
+  read(full ? &*full : nullptr, theta);
+  read(sliding ? &*sliding : nullptr, local_theta);
+  fields.adopt(now->finish({}));
+}
+
+// Sets the windows and the ropes of the layers.
+void read_layer_kinds(Fields& fields, const Family& family, DecoderForm& form) {
+  const std::size_t depth = form.layers.size();
+  std::int64_t window = 0;
+  if (family.sliding_window) {
+    // null says none; an absent field stands for the published class's default.
+    window = fields.is_null("sliding_window")
+                 ? 0
+                 : fields.integer("sliding_window", 0, 1'000'000'000, *family.sliding_window);
+    const std::int64_t twice = fields.integer("sliding_window_size", 0, 1'000'000'000, window);
+    if (twice != window) {
+      fields.fail(Code::kInvalidArgument, "sliding_window_size", "contradicts `sliding_window`");
+    }
+  }
+  const bool gemma3 = family.model_type == "gemma3_text";
+  const std::int64_t pattern =
+      gemma3 ? fields.integer("sliding_window_pattern", 1, 1'000'000, 6) : 2;
+  const json* types = fields.take("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != depth)) {
+    fields.fail(Code::kInvalidArgument, "layer_types", "is not a list of one text a layer");
+    return;
+  }
+  for (std::size_t l = 0; l < depth; ++l) {
+    // Mistral: every layer. Gemma: all but every second, every sixth (or as the pattern says).
+    bool sliding = family.sliding_window &&
+                   (!family.gemma || (l + 1) % static_cast<std::size_t>(pattern) != 0);
+    if (types != nullptr) {
+      const json& type = (*types)[l];
+      sliding = type == "sliding_attention";
+      if (!sliding && type != "full_attention") {
+        fields.fail(Code::kUnimplemented, "layer_types",
+                    "names a kind of layer besides full_attention and sliding_attention");
+      }
+      if (sliding && !family.sliding_window) {
+        fields.fail(
+            Code::kUnimplemented, "layer_types",
+            fmt::format("has sliding_attention, which {} models do not", family.model_type));
+      }
+    }
+    if (sliding) form.layers[l].window = window;
+    if (sliding && gemma3) form.layers[l].rope = 1;
+  }
+}
+
+Activation read_activation(Fields& fields, const Family& family) {
+  // The Gemma classes look at hidden_activation alone.
+  std::string name = fields.text("hidden_act", "silu");
+  std::string_view field = "hidden_act";
+  if (family.gemma) {
+    field = "hidden_activation";
+    name = fields.text(field, "gelu_pytorch_tanh");
+  }
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast")
+    return Activation::kGeluTanh;
+  if (name == "gelu") return Activation::kGelu;
+  fields.fail(Code::kUnimplemented, field,
+              fmt::format("is \"{}\"; known: silu, gelu, gelu_pytorch_tanh", name));
+  return Activation::kSilu;
+}
+
+// `fields` without those that only tell the kind of the file. `tied` is what an outer object says.
+Result<DecoderForm> read_text_config(Fields& fields, const Family& family,
+                                     std::optional<bool> tied) {
+  const bool gemma3 = family.model_type == "gemma3_text";
+  using Default = std::optional<std::int64_t>;
+  DecoderForm form;
+  // Published Gemma 3 files leave out what the class has as its default.
+  form.d_model = fields.integer("hidden_size", 1, 1 << 18, gemma3 ? Default(2304) : Default());
+  const std::int64_t hidden =
+      fields.integer("intermediate_size", 1, 1 << 20, gemma3 ? Default(9216) : Default());
+  const std::int64_t depth =
+      fields.integer("num_hidden_layers", 1, 4096, gemma3 ? Default(26) : Default());
+  form.heads = fields.integer("num_attention_heads", 1, 1 << 14, gemma3 ? Default(8) : Default());
+  form.vocab_size = fields.integer("vocab_size", 1, 1 << 26, gemma3 ? Default(262208) : Default());
+  form.kv_heads = fields.integer("num_key_value_heads", 1, 1 << 14,
+                                 family.kv_heads > 0 ? family.kv_heads : form.heads);
+  form.head_dim = fields.integer("head_dim", 2, 1 << 14,
+                                 family.head_dim > 0 ? family.head_dim : form.d_model / form.heads);
+  form.tied_head = fields.boolean("tie_word_embeddings", tied.value_or(family.tied));
+  form.norm_eps =
+      fields.number("rms_norm_eps", 1e-30, 1, gemma3 ? std::optional(1e-6) : std::nullopt);
+  for (const auto& [name, wanted] : kFixed) {
+    if (fields.boolean(name, wanted) != wanted) {
+      fields.fail(Code::kUnimplemented, name,
+                  fmt::format("is {}; only {} is implemented", !wanted, wanted));
+    }
+  }
+  TAILOR_RETURN_IF_ERROR(fields.status());
+  if (form.heads % form.kv_heads != 0) {
+    fields.fail(
+        Code::kInvalidArgument, "num_key_value_heads",
+        fmt::format("is {}, no divisor of num_attention_heads = {}", form.kv_heads, form.heads));
+  }
+  if (form.head_dim % 2 != 0) fields.fail(Code::kInvalidArgument, "head_dim", "is odd");
+  if (!fields.has("head_dim") && family.head_dim == 0 && form.d_model % form.heads != 0) {
+    fields.fail(Code::kInvalidArgument, "head_dim",
+                "is missing, and hidden_size is no multiple of num_attention_heads");
+  }
+  TAILOR_RETURN_IF_ERROR(fields.status());
+
+  form.layers.assign(static_cast<std::size_t>(depth),
+                     net::LayerForm{{static_cast<std::int32_t>(hidden)}});
+  form.activation = read_activation(fields, family);
+  if (family.model_type == "olmo2") {
+    form.attention_norm_before = false;
+    form.attention_norm_behind = true;
+    form.qk_norm = QkNorm::kWhole;
+    form.ffn_norm = shape::FfnNorm::kPerSubPost;
+  }
+  if (family.gemma) {
+    form.gain_plus_one = true;
+    form.attention_norm_behind = true;
+    form.ffn_norm_behind = true;
+    form.embedding_scale = std::sqrt(static_cast<double>(form.d_model));
+    form.attention_scale = 1.0 / std::sqrt(fields.number("query_pre_attn_scalar", 1e-6, 1e6, 256));
+    form.qk_norm = gemma3 ? QkNorm::kPerHead : QkNorm::kNone;
+    // null says none; absent, Gemma 2's defaults.
+    const auto cap = [&](std::string_view name, double usual) {
+      if (gemma3 || fields.is_null(name)) usual = 0;
+      return fields.number(name, 0, 1e6, usual);
+    };
+    form.score_cap = cap("attn_logit_softcapping", 50);
+    form.logit_cap = cap("final_logit_softcapping", 30);
+  }
+  read_ropes(fields, family, form);
+  read_layer_kinds(fields, family, form);
+  TAILOR_RETURN_IF_ERROR(fields.finish(kHarmless));
+  return form;
+}
+
+const Family* family_of(std::string_view model_type) {
+  const auto* found =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                   [&](const Family& family) { return family.model_type == model_type; });
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
+// Gemma 3 with a vision tower: the text part is an object of its own.
+Result<DecoderForm> read_multimodal(Fields& fields) {
+  std::optional<bool> tied;
+  if (fields.has("tie_word_embeddings")) tied = fields.boolean("tie_word_embeddings", true);
+  std::optional<Fields> text = fields.object("text_config");
+  TAILOR_RETURN_IF_ERROR(fields.status());
+  if (!text) {
+    fields.fail(Code::kInvalidArgument, "text_config", "is missing");
+    return error(fields.status());
+  }
+  if (text->text("model_type", "gemma3_text") != "gemma3_text") {
+    text->fail(Code::kUnimplemented, "model_type", "is not gemma3_text");
+  }
+  TAILOR_ASSIGN_OR_RETURN(DecoderForm form,
+                          read_text_config(*text, *family_of("gemma3_text"), tied));
+  std::vector<std::string_view> harmless(std::begin(kHarmless), std::end(kHarmless));
+  harmless.insert(harmless.end(), std::begin(kHarmlessMultimodal), std::end(kHarmlessMultimodal));
+  TAILOR_RETURN_IF_ERROR(fields.finish(harmless));
+  return form;
+}
+
+Result<DecoderForm> read_own(Fields& fields, std::string_view file) {
+  const json* value = fields.take("architecture");
+  if (value == nullptr) {
+    fields.fail(Code::kInvalidArgument, "architecture", "is missing");
+    return error(fields.status());
+  }
+  auto architecture =
+      shape::architecture_from_json(value->dump(-1, ' ', false, json::error_handler_t::replace));
+  if (!architecture) return error(architecture.error().with_context(file));
+  TAILOR_RETURN_IF_ERROR(fields.finish(kHarmless));
+  return net::form_of(*architecture);
+}
+
+}  // namespace
+
+Result<DecoderForm> parse_config(std::string_view text, std::string_view file) {
+  // Without a limit a file of brackets would exhaust the stack where values are shown.
+  bool too_deep = false;
+  const auto shallow = [&](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > kDepthMax;
+    return depth <= kDepthMax;
+  };
+  const json root = json::parse(text, shallow, /*allow_exceptions=*/false);
+  if (!root.is_object() || too_deep) {
+    return error(Code::kDataLoss,
+                 fmt::format("{}: not a JSON object: cut, altered or something else", file));
+  }
+  Fields fields(root, std::string(file), "");
+  const std::string type = fields.text("model_type", "");
+  TAILOR_RETURN_IF_ERROR(fields.status());
+  if (type == "tailor_hourglass") return read_own(fields, file);
+  if (type == "gemma3") return read_multimodal(fields);
+  if (const Family* family = family_of(type)) return read_text_config(fields, *family, {});
+  fields.fail(Code::kUnimplemented, "model_type",
+              fmt::format("is \"{}\"; known: llama, olmo2, mistral, gemma2, gemma3, gemma3_text, "
+                          "tailor_hourglass",
+                          type));
+  return error(fields.status());
+}
+
+Result<DecoderForm> read_config(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(path, kConfigBytesMax));
+  return parse_config(text, path);
+}
+
+}  // namespace tailor::pretrained
