@@ -6,11 +6,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 
 #include "base/file.h"
+#include "model/pretrained/json_fields.h"
 #include "model/shape/architecture.h"
 
 namespace tailor::pretrained {
@@ -24,8 +24,8 @@ using nlohmann::json;
 constexpr std::uint64_t kConfigBytesMax = 16 << 20;
 constexpr int kDepthMax = 32;
 
-// Fields that do not change the forward pass of a decoder over a whole sequence: names, training
-// and generation settings, sizes of caches and what transformers writes about itself.
+// JsonFields that do not change the forward pass of a decoder over a whole sequence: names,
+// training and generation settings, sizes of caches and what transformers writes about itself.
 constexpr std::string_view kHarmless[] = {"_attn_implementation_autoset",
                                           "_name_or_path",
                                           "architectures",
@@ -46,11 +46,11 @@ constexpr std::string_view kHarmless[] = {"_attn_implementation_autoset",
                                           "forced_eos_token_id",
                                           "id2label",
                                           "initializer_range",
+                                          "is_llama_config",
                                           "label2id",
                                           "length_penalty",
                                           "max_length",
                                           "max_position_embeddings",
-                                          "max_window_layers",
                                           "min_length",
                                           "no_repeat_ngram_size",
                                           "num_beam_groups",
@@ -76,8 +76,11 @@ constexpr std::string_view kHarmless[] = {"_attn_implementation_autoset",
                                           "top_p",
                                           "torch_dtype",
                                           "torchscript",
+                                          "transformers.js_config",
                                           "transformers_version",
                                           "typical_p",
+                                          "unsloth_fixed",
+                                          "unsloth_version",
                                           "use_bfloat16",
                                           "use_cache"};
 
@@ -86,123 +89,15 @@ constexpr std::string_view kHarmlessMultimodal[] = {"boi_token_index",     "eoi_
                                                     "image_token_id",      "image_token_index",
                                                     "mm_tokens_per_image", "vision_config"};
 
-// Fields that must have one value, since another is not implemented.
+// JsonFields that must have one value, since another is not implemented.
 constexpr std::pair<std::string_view, bool> kFixed[] = {{"add_cross_attention", false},
                                                         {"attention_bias", false},
                                                         {"is_decoder", false},
                                                         {"is_encoder_decoder", false},
                                                         {"mlp_bias", false},
+                                                        {"rope_interleaved", false},
                                                         {"tie_encoder_decoder", false},
                                                         {"use_bidirectional_attention", false}};
-
-// One JSON object whose fields are taken one by one; `finish` names what nobody took. The first
-// mistake is kept, later answers are fallbacks.
-class Fields {
- public:
-  Fields(const json& object, std::string file, std::string prefix)
-      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
-
-  bool has(std::string_view name) const {
-    const auto found = object_.find(name);
-    return found != object_.end() && !found->is_null();
-  }
-  bool is_null(std::string_view name) const {
-    const auto found = object_.find(name);
-    return found != object_.end() && found->is_null();
-  }
-  const json* take(std::string_view name) {
-    taken_.emplace(name);
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  /// Absent and no fallback: an error. Anything outside [low, high] too.
-  std::int64_t integer(std::string_view name, std::int64_t low, std::int64_t high,
-                       std::optional<std::int64_t> fallback = {}) {
-    const json* value = take(name);
-    if (value == nullptr) {
-      if (!fallback) missing(name);
-      return fallback.value_or(low);
-    }
-    const bool good = value->is_number_integer() &&
-                      (!value->is_number_unsigned() ||
-                       value->get<std::uint64_t>() <= static_cast<std::uint64_t>(high)) &&
-                      value->get<std::int64_t>() >= low && value->get<std::int64_t>() <= high;
-    if (good) return value->get<std::int64_t>();
-    wrong(name, *value, fmt::format("integers from {} to {}", low, high));
-    return low;
-  }
-  double number(std::string_view name, double low, double high,
-                std::optional<double> fallback = {}) {
-    const json* value = take(name);
-    if (value == nullptr) {
-      if (!fallback) missing(name);
-      return fallback.value_or(low);
-    }
-    if (value->is_number()) {
-      const auto got = value->get<double>();
-      if (got >= low && got <= high) return got;
-    }
-    wrong(name, *value, fmt::format("numbers from {} to {}", low, high));
-    return low;
-  }
-  bool boolean(std::string_view name, bool fallback) {
-    const json* value = take(name);
-    if (value == nullptr) return fallback;
-    if (value->is_boolean()) return value->get<bool>();
-    wrong(name, *value, "true or false");
-    return fallback;
-  }
-  std::string text(std::string_view name, std::string_view fallback) {
-    const json* value = take(name);
-    if (value == nullptr) return std::string(fallback);
-    if (value->is_string()) return value->get<std::string>();
-    wrong(name, *value, "text");
-    return std::string(fallback);
-  }
-  /// The object `name` as Fields, or nullopt when absent.
-  std::optional<Fields> object(std::string_view name) {
-    const json* value = take(name);
-    if (value == nullptr) return std::nullopt;
-    if (value->is_object()) return Fields(*value, file_, fmt::format("{}{}.", prefix_, name));
-    wrong(name, *value, "an object");
-    return std::nullopt;
-  }
-
-  void fail(Code code, std::string_view name, std::string_view what) {
-    if (status_.is_ok())
-      status_ = Status(code, fmt::format("{}: `{}{}` {}", file_, prefix_, name, what));
-  }
-  void adopt(const Status& status) {
-    if (status_.is_ok()) status_ = status;
-  }
-  const Status& status() const { return status_; }
-  /// The first mistake, or the first field that was not taken.
-  Status finish(std::span<const std::string_view> harmless) {
-    for (const auto& [name, value] : object_.items()) {
-      const bool known = taken_.contains(name) || value.is_null() ||
-                         std::find(harmless.begin(), harmless.end(), name) != harmless.end();
-      if (!known) {
-        fail(Code::kUnimplemented, name,
-             "is not a field that Tailor knows; what it does to the network cannot be told");
-      }
-    }
-    return status_;
-  }
-
- private:
-  void missing(std::string_view name) { fail(Code::kInvalidArgument, name, "is missing"); }
-  void wrong(std::string_view name, const json& value, std::string_view allowed) {
-    std::string shown = value.dump(-1, ' ', false, json::error_handler_t::replace);
-    if (shown.size() > 60) shown = shown.substr(0, 57) + "...";
-    fail(Code::kInvalidArgument, name, fmt::format("is {}; allowed: {}", shown, allowed));
-  }
-
-  const json& object_;
-  std::string file_;
-  std::string prefix_;
-  std::set<std::string, std::less<>> taken_;
-  Status status_;
-};
 
 struct Family {
   std::string_view model_type;
@@ -234,7 +129,7 @@ constexpr Family kFamilies[] = {
 
 // The inverse frequencies that a rope object (rope_scaling, or a part of rope_parameters)
 // describes. `theta` is the base where the object has none.
-std::vector<double> rope_of(Fields* fields, std::int64_t head_dim, double theta,
+std::vector<double> rope_of(JsonFields* fields, std::int64_t head_dim, double theta,
                             std::int64_t positions) {
   if (fields == nullptr) return net::rope_frequencies(head_dim, theta);
   const bool old_name = !fields->has("rope_type") && fields->has("type");
@@ -271,17 +166,17 @@ std::vector<double> rope_of(Fields* fields, std::int64_t head_dim, double theta,
 }
 
 // Sets form.ropes: one for every layer, or {full, sliding} for Gemma 3.
-void read_ropes(Fields& fields, const Family& family, DecoderForm& form) {
+void read_ropes(JsonFields& fields, const Family& family, DecoderForm& form) {
   const bool two = family.model_type == "gemma3_text";
   const std::int64_t positions = fields.integer("max_position_embeddings", 1, 1'000'000'000, 8192);
   const double theta = fields.number("rope_theta", 1, 1e12, family.theta);
   const double local_theta = two ? fields.number("rope_local_base_freq", 1, 1e12, 10000) : theta;
-  const auto read = [&](Fields* of, double base) {
+  const auto read = [&](JsonFields* of, double base) {
     form.ropes.push_back(rope_of(of, form.head_dim, base, positions));
     if (of != nullptr) fields.adopt(of->status());
   };
-  std::optional<Fields> now = fields.object("rope_parameters");
-  std::optional<Fields> before = fields.object("rope_scaling");
+  std::optional<JsonFields> now = fields.object("rope_parameters");
+  std::optional<JsonFields> before = fields.object("rope_scaling");
   if (now && before) {
     fields.fail(Code::kInvalidArgument, "rope_scaling", "is given beside `rope_parameters`");
   }
@@ -296,15 +191,15 @@ void read_ropes(Fields& fields, const Family& family, DecoderForm& form) {
     fields.fail(Code::kUnimplemented, "rope_parameters",
                 fmt::format("differs between layers, which {} models do not", family.model_type));
   }
-  std::optional<Fields> full = now->object("full_attention");
-  std::optional<Fields> sliding = now->object("sliding_attention");
+  std::optional<JsonFields> full = now->object("full_attention");
+  std::optional<JsonFields> sliding = now->object("sliding_attention");
   read(full ? &*full : nullptr, theta);
   read(sliding ? &*sliding : nullptr, local_theta);
   fields.adopt(now->finish({}));
 }
 
 // Sets the windows and the ropes of the layers.
-void read_layer_kinds(Fields& fields, const Family& family, DecoderForm& form) {
+void read_layer_kinds(JsonFields& fields, const Family& family, DecoderForm& form) {
   const std::size_t depth = form.layers.size();
   std::int64_t window = 0;
   if (family.sliding_window) {
@@ -318,8 +213,13 @@ void read_layer_kinds(Fields& fields, const Family& family, DecoderForm& form) {
     }
   }
   const bool gemma3 = family.model_type == "gemma3_text";
+  // Gemma 3's field has two names.
+  const bool plain_name =
+      fields.has("sliding_window_pattern") || !fields.has("_sliding_window_pattern");
   const std::int64_t pattern =
-      gemma3 ? fields.integer("sliding_window_pattern", 1, 1'000'000, 6) : 2;
+      gemma3 ? fields.integer(plain_name ? "sliding_window_pattern" : "_sliding_window_pattern", 1,
+                              1'000'000, 6)
+             : 2;
   const json* types = fields.take("layer_types");
   if (types != nullptr && (!types->is_array() || types->size() != depth)) {
     fields.fail(Code::kInvalidArgument, "layer_types", "is not a list of one text a layer");
@@ -347,7 +247,7 @@ void read_layer_kinds(Fields& fields, const Family& family, DecoderForm& form) {
   }
 }
 
-Activation read_activation(Fields& fields, const Family& family) {
+Activation read_activation(JsonFields& fields, const Family& family) {
   // The Gemma classes look at hidden_activation alone.
   std::string name = fields.text("hidden_act", "silu");
   std::string_view field = "hidden_act";
@@ -365,7 +265,7 @@ Activation read_activation(Fields& fields, const Family& family) {
 }
 
 // `fields` without those that only tell the kind of the file. `tied` is what an outer object says.
-Result<DecoderForm> read_text_config(Fields& fields, const Family& family,
+Result<DecoderForm> read_text_config(JsonFields& fields, const Family& family,
                                      std::optional<bool> tied) {
   const bool gemma3 = family.model_type == "gemma3_text";
   using Default = std::optional<std::int64_t>;
@@ -442,10 +342,10 @@ const Family* family_of(std::string_view model_type) {
 }
 
 // Gemma 3 with a vision tower: the text part is an object of its own.
-Result<DecoderForm> read_multimodal(Fields& fields) {
+Result<DecoderForm> read_multimodal(JsonFields& fields) {
   std::optional<bool> tied;
   if (fields.has("tie_word_embeddings")) tied = fields.boolean("tie_word_embeddings", true);
-  std::optional<Fields> text = fields.object("text_config");
+  std::optional<JsonFields> text = fields.object("text_config");
   TAILOR_RETURN_IF_ERROR(fields.status());
   if (!text) {
     fields.fail(Code::kInvalidArgument, "text_config", "is missing");
@@ -462,7 +362,7 @@ Result<DecoderForm> read_multimodal(Fields& fields) {
   return form;
 }
 
-Result<DecoderForm> read_own(Fields& fields, std::string_view file) {
+Result<DecoderForm> read_own(JsonFields& fields, std::string_view file) {
   const json* value = fields.take("architecture");
   if (value == nullptr) {
     fields.fail(Code::kInvalidArgument, "architecture", "is missing");
@@ -489,7 +389,7 @@ Result<DecoderForm> parse_config(std::string_view text, std::string_view file) {
     return error(Code::kDataLoss,
                  fmt::format("{}: not a JSON object: cut, altered or something else", file));
   }
-  Fields fields(root, std::string(file), "");
+  JsonFields fields(root, std::string(file), "");
   const std::string type = fields.text("model_type", "");
   TAILOR_RETURN_IF_ERROR(fields.status());
   if (type == "tailor_hourglass") return read_own(fields, file);

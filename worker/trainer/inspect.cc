@@ -63,11 +63,11 @@ Result<at::Tensor> read_tokens(const std::string& path, std::int64_t vocabulary)
   return tokens;
 }
 
-geometry::NpyArray float_array(const float* values, std::vector<std::size_t> shape) {
+geometry::NpyArray float_array(const std::vector<float>& values, std::vector<std::size_t> shape) {
   geometry::NpyArray array;
   array.type = geometry::NpyType::kF4;
   array.shape = std::move(shape);
-  array.bytes.assign(reinterpret_cast<const char*>(values), array.size() * sizeof(float));
+  array.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   return array;
 }
 
@@ -97,7 +97,7 @@ Status write_logits(const InspectOptions& options) {
   array.type = geometry::NpyType::kF4;
   array.shape = {static_cast<std::size_t>(batch), static_cast<std::size_t>(time),
                  static_cast<std::size_t>(vocabulary)};
-  array.bytes.reserve(array.size() * sizeof(float));
+  array.bytes.reserve(static_cast<std::size_t>(model.tokens.numel() * vocabulary) * sizeof(float));
   for (std::int64_t b = 0; b < batch; ++b) {
     const at::Tensor logits =
         model.decoder->logits(model.tokens.narrow(0, b, 1).to(model.decoder->device()))
@@ -134,9 +134,9 @@ Status write_clouds(const InspectOptions& options) {
             : fmt::format("{}/layer_{}_sub_{}", options.out, cloud.layer, cloud.sub_block);
     const std::vector<std::size_t> shape{cloud.before.size() / d, d};
     TAILOR_RETURN_IF_ERROR(
-        geometry::write_npy(name + "_before.npy", float_array(cloud.before.data(), shape)));
+        geometry::write_npy(name + "_before.npy", float_array(cloud.before, shape)));
     TAILOR_RETURN_IF_ERROR(
-        geometry::write_npy(name + "_after.npy", float_array(cloud.after.data(), shape)));
+        geometry::write_npy(name + "_after.npy", float_array(cloud.after, shape)));
   }
   return Status::ok();
 }

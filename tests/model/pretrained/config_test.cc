@@ -102,6 +102,11 @@ TEST(Config, PublishedFilesThatLeaveDefaultsOutAreRead) {
   EXPECT_DOUBLE_EQ(gemma3.ropes[0][1], std::pow(1e6, -2.0 / 256) / 8);
   EXPECT_DOUBLE_EQ(gemma3.ropes[1][1], std::pow(1e4, -2.0 / 256));
 
+  json underscored = read("gemma3/config.json");
+  underscored["_sliding_window_pattern"] = underscored["sliding_window_pattern"];
+  underscored.erase("sliding_window_pattern");
+  EXPECT_EQ(parsed(underscored), parsed(read("gemma3/config.json")));
+
   json mistral = read("mistral/config.json");
   mistral["sliding_window"] = nullptr;  // as version 0.3 has it
   EXPECT_EQ(parsed(mistral).layers[0].window, 0);
@@ -166,6 +171,8 @@ TEST(Config, WhatWouldChangeTheNetworkIsRefusedByName) {
   };
   refused(changed("llama_untied", "attention_bias", true), Code::kUnimplemented,
           "`attention_bias`");
+  refused(changed("llama_untied", "rope_interleaved", true), Code::kUnimplemented,
+          "`rope_interleaved`");
   refused(changed("llama_untied", "mlp_bias", true), Code::kUnimplemented, "`mlp_bias`");
   refused(changed("llama_untied", "hidden_act", "relu"), Code::kUnimplemented, "\"relu\"");
   refused(changed("gemma2", "hidden_activation", "relu"), Code::kUnimplemented, "\"relu\"");
