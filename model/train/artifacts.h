@@ -9,8 +9,8 @@
 
 namespace tailor::train {
 
-/// model.safetensors and config.json (pretrained/export.h) of a decoder of `architecture`. Each file
-/// is there whole or not at all. Errors: those of writing files.
+/// model.safetensors and config.json (pretrained/export.h) of a decoder of `architecture`. Each
+/// file is there whole or not at all. Errors: those of writing files.
 Status export_weights(const net::Decoder& decoder, const shape::Architecture& architecture,
                       std::int64_t sequence_length, const std::string& folder);
 
