@@ -332,6 +332,9 @@ std::optional<EndReport> Trial::report_step(double lr) {
   const double speed = window_.tokens_per_s();
   if (std::isfinite(speed)) metric.values["tokens_per_s"] = speed;
   window_ = {};
+  if (const double wait = data_.take_wait_ms(); std::isfinite(wait)) {
+    metric.values["data_wait_ms"] = wait;
+  }
   return say(std::move(metric));
 }
 

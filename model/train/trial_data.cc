@@ -1,11 +1,9 @@
 #include "model/train/trial_data.h"
 
-#include <ATen/ops/empty.h>
-
-#include <span>
 #include <utility>
 
 #include "base/hash.h"
+#include "model/train/batch_stream.h"
 
 namespace tailor::train {
 
@@ -15,8 +13,11 @@ TrialData::TrialData(std::unique_ptr<data::Dataset> train,
     : train_(std::move(train)),
       validation_(std::move(validation)),
       loader_(std::move(loader)),
+      stream_(std::make_unique<BatchStream>(loader_)),
       evaluation_(std::move(evaluation)),
       hash_(sha256_hex(train_->content_hash() + "\n" + validation_->content_hash())) {}
+
+TrialData::~TrialData() = default;
 
 Result<std::unique_ptr<TrialData>> TrialData::open(const protocol::TrialSpec& spec) {
   data::DatasetOptions options;
@@ -44,15 +45,9 @@ Result<std::unique_ptr<TrialData>> TrialData::open(const protocol::TrialSpec& sp
 }
 
 Result<Batch> TrialData::batch(std::uint64_t first_sample, std::int64_t rows) const {
-  Batch batch{at::empty({rows, loader_.sequence_length()}, at::kLong),
-              at::empty({rows, loader_.sequence_length()}, at::kLong)};
-  const auto span_of = [](at::Tensor& x) {
-    return std::span<std::int64_t>(x.mutable_data_ptr<std::int64_t>(),
-                                   static_cast<std::size_t>(x.numel()));
-  };
-  TAILOR_RETURN_IF_ERROR(
-      loader_.fill<std::int64_t>(first_sample, span_of(batch.tokens), span_of(batch.targets)));
-  return batch;
+  return stream_->batch(first_sample, rows);
 }
+
+double TrialData::take_wait_ms() const { return stream_->take_wait_ms(); }
 
 }  // namespace tailor::train

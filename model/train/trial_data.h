@@ -20,17 +20,23 @@ struct Batch {
   at::Tensor targets;
 };
 
-/// Threads: const functions from any.
+class BatchStream;
+
+/// Threads: `batch` and `take_wait_ms` one at a time, the others from any.
 class TrialData {
  public:
   /// Errors: those of Dataset and the loaders, naming the field of the spec.
   static Result<std::unique_ptr<TrialData>> open(const protocol::TrialSpec& spec);
+  ~TrialData();
   TrialData(const TrialData&) = delete;
   TrialData& operator=(const TrialData&) = delete;
 
   /// Samples [first_sample, first_sample + rows) of the run: a function of the spec's seed alone,
-  /// whatever steps, micro-batches or ranks they are cut into. Errors: kDataLoss naming the file.
+  /// whatever steps, micro-batches or ranks they are cut into. Read ahead and written again after
+  /// the next call (batch_stream.h). Errors: kDataLoss naming the file.
   Result<Batch> batch(std::uint64_t first_sample, std::int64_t rows) const;
+  /// Mean milliseconds that `batch` took since this was last asked; NaN without a call.
+  double take_wait_ms() const;
 
   const data::Dataset& validation() const { return *validation_; }
   const data::EvaluationLoader& evaluation() const { return evaluation_; }
@@ -45,6 +51,7 @@ class TrialData {
   std::unique_ptr<data::Dataset> train_;
   std::unique_ptr<data::Dataset> validation_;
   data::TrainLoader loader_;
+  std::unique_ptr<BatchStream> stream_;
   data::EvaluationLoader evaluation_;
   std::string hash_;
 };
