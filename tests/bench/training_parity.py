@@ -39,13 +39,13 @@ SHAPE = dict(d_model=128, layers=4, heads=4, ffn=344, vocab=2048)
 
 def ensure_data(folder, programs):
     """Token shards of the kernel documentation in `folder`, vocabulary 2048."""
-    if not glob.glob(f"{folder}/linux-doc-validation-*.tokens"):
+    if not glob.glob(f"{folder}/linux-doc/validation-*.tokens"):
         subprocess.run([ROOT / "deploy/fetch_demo_corpus.sh", folder / "corpus"], check=True)
         tokenize = programs / "tailor-tokenize"
         subprocess.run([tokenize, "train", "--input", folder / "corpus", "--vocab-size", str(SHAPE["vocab"]),
                         "--sample-bytes", "8000000", "--model", folder / "linux-doc.model"], check=True)
-        subprocess.run([tokenize, "encode", "--input", folder / "corpus", "--model", folder / "linux-doc.model",
-                        "--output", folder / "linux-doc", "--validation-fraction", "0.02"], check=True)
+        subprocess.run([tokenize, "prepare", folder / "corpus", "--tokenizer", folder / "linux-doc.model",
+                        "--out", folder / "linux-doc", "--validation-fraction", "0.02"], check=True)
 
 
 def read_tokens(pattern):
@@ -112,7 +112,7 @@ def run_tailor(program, folder, data, options, tokens, lr):
             "vocab_size": SHAPE["vocab"], "tie_embeddings": True, "ffn_kind": "FFN_KIND_SWIGLU",
             "ffn_norm": "FFN_NORM_PER_SUB", "widths": [{"d_h": [SHAPE["ffn"]]}] * SHAPE["layers"],
             "rope_theta": 10000, "norm_eps": 1e-5},
-        "data": {"train": f"{data}/linux-doc-train-*.tokens", "validation": f"{data}/linux-doc-validation-*.tokens",
+        "data": {"train": f"{data}/linux-doc/train-*.tokens", "validation": f"{data}/linux-doc/validation-*.tokens",
                  "sequence_length": options.sequence},
         "train": {
             "tokens": tokens, "batch_tokens": options.rows * options.sequence,
@@ -195,8 +195,8 @@ def main():
     ensure_data(options.data, options.program_folder)
     batch_tokens = options.rows * options.sequence
     steps = -(-options.tokens // batch_tokens)
-    train = Batches(read_tokens(options.data / "linux-doc-train-*.tokens"), options.sequence, options.rows)
-    validation = read_tokens(options.data / "linux-doc-validation-*.tokens")
+    train = Batches(read_tokens(options.data / "linux-doc/train-*.tokens"), options.sequence, options.rows)
+    validation = read_tokens(options.data / "linux-doc/validation-*.tokens")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         # One step at a rate that changes no weight: its export is the initial values.

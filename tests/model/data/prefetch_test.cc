@@ -123,8 +123,8 @@ std::uint64_t resident_bytes() {
 }
 
 TEST_F(Prefetch, ResidentMemoryDoesNotGrowWithTheShard) {
-  // 512 MB of zeros that take no room on disk, behind a header that says so.
-  constexpr std::uint64_t kTokens = 256'000'000;
+  // 256 MB of zeros that take no room on disk, behind a header that says so.
+  constexpr std::uint64_t kTokens = 128'000'000;
   std::string header(shard_format::kHeaderBytes, '\0');
   const auto put = [&](std::size_t offset, auto value) {
     std::memcpy(header.data() + offset, &value, sizeof value);
@@ -157,7 +157,7 @@ TEST_F(Prefetch, ResidentMemoryDoesNotGrowWithTheShard) {
     ASSERT_TRUE(ahead.next().has_value());
     if (i % 64 == 0) most = std::max(most, resident_bytes());
   }
-  EXPECT_LT(most - before, 16u << 20) << "of 512 MB that were read";
+  EXPECT_LT(most - before, 16u << 20) << "of 256 MB that were read";
 }
 
 }  // namespace
