@@ -53,8 +53,8 @@ done
 
 step "3. Real text: the kernel's documentation, a SentencePiece tokenizer trained on it, token shards"
 mkdir -p "$demo/data"
+bash deploy/fetch_demo_corpus.sh "$demo/corpus"
 if [ ! -s "$demo/data/linux-doc.model" ]; then
-  bash deploy/fetch_demo_corpus.sh "$demo/corpus"
   "$bin/tailor-tokenize" train --input "$demo/corpus" --vocab-size 2048 --sample-bytes 8000000 \
     --model "$demo/data/linux-doc.model"
 fi
