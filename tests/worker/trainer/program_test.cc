@@ -216,6 +216,7 @@ TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
       EXPECT_TRUE(metric.values.contains("lr"));
       EXPECT_TRUE(metric.values.contains("grad_norm"));
       EXPECT_GT(metric.values.at("tokens_per_s"), 0);
+      EXPECT_GE(metric.values.at("data_wait_ms"), 0);
     }
     if (metric.values.contains("validation_loss")) {
       evaluated.push_back(metric.step);
