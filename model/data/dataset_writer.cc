@@ -17,6 +17,13 @@
 #include "base/hash.h"
 
 namespace tailor::data {
+/// Size and time of change: equal for a file that was not touched.
+struct FileStamp {
+  std::uint64_t bytes = 0;
+  std::int64_t changed_ns = 0;
+  friend bool operator==(const FileStamp&, const FileStamp&) = default;
+};
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,13 +51,6 @@ bool is_own_name(std::string_view name, std::string_view suffix) {
   }
   return false;
 }
-
-/// Size and time of change: equal for a file that was not touched.
-struct FileStamp {
-  std::uint64_t bytes = 0;
-  std::int64_t changed_ns = 0;
-  friend bool operator==(const FileStamp&, const FileStamp&) = default;
-};
 
 FileStamp stamp_of(const std::string& path) {
   struct stat info {};
