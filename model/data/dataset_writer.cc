@@ -17,6 +17,7 @@
 #include "base/hash.h"
 
 namespace tailor::data {
+
 /// Size and time of change: equal for a file that was not touched.
 struct FileStamp {
   std::uint64_t bytes = 0;
