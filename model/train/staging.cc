@@ -13,7 +13,7 @@ namespace tailor::train {
 Staging::Staging(at::Device device, std::int64_t rows, std::int64_t time) : device_(device) {
   const auto options = at::TensorOptions().dtype(at::kLong);
   const auto make = [&](const at::TensorOptions& where) {
-    return StagedBatch{at::empty({rows, time}, where), at::empty({rows, time}, where)};
+    return Batch{at::empty({rows, time}, where), at::empty({rows, time}, where)};
   };
   const bool copies = !device.is_cpu();
   if (copies) copy_stream_ = c10::impl::VirtualGuardImpl(device.type()).getNewStream(device);
@@ -26,7 +26,7 @@ Staging::Staging(at::Device device, std::int64_t rows, std::int64_t time) : devi
   }
 }
 
-const StagedBatch& Staging::host() {
+const Batch& Staging::host() {
   Slot& slot = slots_[next_];
   if (slot.copied) slot.copied->synchronize();
   return slot.host;
@@ -49,7 +49,7 @@ void Staging::send() {
   next_ = 1 - next_;
 }
 
-const StagedBatch& Staging::take() {
+const Batch& Staging::take() {
   TAILOR_CHECK(sent_);
   sent_ = false;
   Slot& slot = slots_[1 - next_];

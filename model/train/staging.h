@@ -1,7 +1,7 @@
-// Between the host and a GPU, without either waiting for the other. Batches are filled in page-locked
-// memory and copied on a stream of their own while the step before is still running; the numbers of
-// steps are copied behind them and wait until somebody reads. On the CPU the same calls hand tensors
-// over.
+// Between the host and a GPU, without either waiting for the other. Batches are filled in
+// page-locked memory and copied on a stream of their own while the step before is still running;
+// the numbers of steps are copied behind them and wait until somebody reads. On the CPU the same
+// calls hand tensors over.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,8 +15,8 @@
 
 namespace tailor::train {
 
-/// Tokens and their targets, (rows, T) int64.
-struct StagedBatch {
+/// Sequences as the network reads them: tokens and their targets, (rows, T) int64.
+struct Batch {
   at::Tensor tokens;
   at::Tensor targets;
 };
@@ -28,19 +28,19 @@ class Staging {
   Staging(at::Device device, std::int64_t rows, std::int64_t time);
 
   /// Host tensors of the next batch, to be overwritten. Waits until their last copy is over.
-  const StagedBatch& host();
+  const Batch& host();
   /// Starts the copy of host() to the device. REQUIRES: the batch sent before was taken.
   void send();
   /// The batch that was sent, on the device, for work on the current stream. It is overwritten by
   /// the second send() after this.
-  const StagedBatch& take();
+  const Batch& take();
   /// True between send() and take().
   bool sent() const { return sent_; }
 
  private:
   struct Slot {
-    StagedBatch host;
-    StagedBatch device;
+    Batch host;
+    Batch device;
     std::optional<c10::Event> copied;  // on the copy stream
     std::optional<c10::Event> used;    // on the stream of the step that took it
   };

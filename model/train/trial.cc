@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <vector>
@@ -17,9 +18,11 @@
 #include "model/train/checkpoint_writer.h"
 #include "model/train/clouds.h"
 #include "model/train/evaluate.h"
+#include "model/train/graphed_step.h"
 #include "model/train/optimizer.h"
 #include "model/train/recipe.h"
 #include "model/train/schedule.h"
+#include "model/train/staging.h"
 #include "model/train/step.h"
 #include "model/train/trial_data.h"
 
@@ -111,8 +114,11 @@ class Trial {
             },
             spec.train.nan_skip_limit),
         step_(decoder_, optimizer_, plan_.micro_rows, spec.train.z_loss),
+        staging_(device, device.is_cpu() ? 0 : plan_.rows, plan_.time),
         writer_(paths.checkpoints, {spec.train.keep_last, spec.train.keep_best}, decoder_,
-                optimizer_) {}
+                optimizer_) {
+    if (host.make_graph) graphed_.emplace(step_, host.make_graph());
+  }
 
   EndReport run() {
     if (auto end = start()) return *end;
@@ -160,6 +166,21 @@ class Trial {
     return ended(data_class(status), status.message(), done_);
   }
   std::int64_t tokens_done() const { return done_ * spec_.train.batch_tokens; }
+  // The batch of step `done_` on the device; a GPU has it from send_batch already, but for the
+  // first.
+  Result<Batch> next_batch() {
+    if (decoder_.device().is_cpu()) return batch_of(done_);
+    if (!staging_.sent()) TAILOR_RETURN_IF_ERROR(send_batch(done_));
+    return staging_.take();
+  }
+  Status send_batch(std::int64_t step) {
+    const Result<Batch> batch = batch_of(step);
+    if (!batch) return batch.error();
+    staging_.host().tokens.copy_(batch->tokens);
+    staging_.host().targets.copy_(batch->targets);
+    staging_.send();
+    return Status::ok();
+  }
   Result<Batch> batch_of(std::int64_t step) const {
     return data_.batch(static_cast<std::uint64_t>(step * plan_.rows), plan_.rows);
   }
@@ -175,6 +196,8 @@ class Trial {
   net::Decoder decoder_;
   AdamW optimizer_;
   TrainStep step_;
+  std::optional<GraphedStep> graphed_;  // over `step_`, on a GPU
+  Staging staging_;
   CheckpointWriter writer_;
 
   std::int64_t done_ = 0;       // optimiser steps done
@@ -186,7 +209,7 @@ class Trial {
   std::optional<double> best_;  // lowest validation loss so far
   double loss_ = 0;             // of the last step whose numbers were read
   double norm_ = 0;
-  std::vector<at::Tensor> unread_;  // numbers of the steps before `done_`, oldest first
+  StepNumbers unread_{decoder_.device()};  // of the steps before `done_`
   std::optional<std::string> stop_why_;
   Speed speed_;   // of this run
   Speed window_;  // since the last report
@@ -244,11 +267,15 @@ std::optional<EndReport> Trial::train() {
     if (auto end = take_checkpoint(/*wait=*/false)) return end;
     observer_.before_step(done_, decoder_);
     const MonotonicMs begin_ms = clock_.now_ms();
-    const Result<Batch> batch = batch_of(done_);
+    const Result<Batch> batch = next_batch();
     if (!batch) return ended(data_class(batch.error()), batch.error().message(), done_);
     const double lr =
         learning_rate(spec_.train.schedule, spec_.train.optimizer.lr, done_, plan_.steps);
-    const at::Tensor numbers = step_.run(batch->tokens, batch->targets, lr);
+    const at::Tensor numbers = graphed_ ? graphed_->run(batch->tokens, batch->targets, lr)
+                                        : step_.run(batch->tokens, batch->targets, lr);
+    // While a GPU is at work, the next batch goes there; what fails will fail again when it is
+    // needed.
+    if (!numbers.device().is_cpu() && done_ + 1 < plan_.steps) (void)send_batch(done_ + 1);
     if (auto end = after_step(numbers)) return end;
     const auto took_ms = static_cast<double>(clock_.now_ms() - begin_ms);
     speed_.add(spec_.train.batch_tokens, took_ms);
@@ -273,18 +300,22 @@ std::optional<EndReport> Trial::train() {
 
 std::optional<EndReport> Trial::after_step(const at::Tensor& numbers) {
   ++done_;
-  unread_.push_back(numbers);
+  unread_.push(numbers);
   // On a GPU, reading waits for it: only when somebody wants the numbers.
   if (numbers.device().is_cpu()) return read_numbers();
   return std::nullopt;
 }
 
 std::optional<EndReport> Trial::read_numbers() {
-  const std::int64_t first = done_ - static_cast<std::int64_t>(unread_.size());
-  for (std::size_t i = 0; i < unread_.size(); ++i) {
-    const std::int64_t step = first + static_cast<std::int64_t>(i);
-    const at::Tensor pair = unread_[i].to(at::kCPU);
-    const double* values = pair.const_data_ptr<double>();
+  std::int64_t step = done_ - unread_.unread() - 1;
+  // Waiting for a GPU is time of its steps.
+  const MonotonicMs begin_ms = clock_.now_ms();
+  const std::vector<std::array<double, 2>> numbers = unread_.read();
+  const auto waited_ms = static_cast<double>(clock_.now_ms() - begin_ms);
+  speed_.add(0, waited_ms);
+  window_.add(0, waited_ms);
+  for (const std::array<double, 2>& values : numbers) {
+    ++step;
     if (std::isfinite(values[0]) && std::isfinite(values[1])) {
       loss_ = values[0];
       norm_ = values[1];
@@ -297,7 +328,6 @@ std::optional<EndReport> Trial::read_numbers() {
               {"gradient_norm", fmt::format("{}", values[1])},
               {"skipped", fmt::format("{} of at most {}", skipped_, spec_.train.nan_skip_limit)}});
   }
-  unread_.clear();
   return std::nullopt;
 }
 

@@ -12,12 +12,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "model/kernels/graph.h"
 #include "model/net/decoder.h"
 #include "protocol/report.h"
 #include "protocol/trial_spec.h"
@@ -55,6 +58,8 @@ struct TrialHost {
   std::string host;
   std::string device_name;  ///< "cpu", or the GPU's name
   std::string version;
+  /// Makes CUDA graphs: steps are recorded and replayed. Empty: they run one kernel at a time.
+  std::function<std::unique_ptr<kernels::Graph>()> make_graph;
 };
 
 /// Ok, or kInvalidArgument naming the field of the spec, its value and what is allowed.

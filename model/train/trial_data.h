@@ -1,8 +1,6 @@
 // The data of a trial, opened and checked, and its batches.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,15 +8,10 @@
 #include "base/status.h"
 #include "model/data/dataset.h"
 #include "model/data/loader.h"
+#include "model/train/staging.h"
 #include "protocol/trial_spec.h"
 
 namespace tailor::train {
-
-/// Sequences as the network reads them: (rows, T) int64 on the CPU.
-struct Batch {
-  at::Tensor tokens;
-  at::Tensor targets;
-};
 
 class BatchStream;
 
@@ -31,9 +24,9 @@ class TrialData {
   TrialData(const TrialData&) = delete;
   TrialData& operator=(const TrialData&) = delete;
 
-  /// Samples [first_sample, first_sample + rows) of the run: a function of the spec's seed alone,
-  /// whatever steps, micro-batches or ranks they are cut into. Read ahead and written again after
-  /// the next call (batch_stream.h). Errors: kDataLoss naming the file.
+  /// On the CPU: samples [first_sample, first_sample + rows) of the run: a function of the spec's
+  /// seed alone, whatever steps, micro-batches or ranks they are cut into. Read ahead and written
+  /// again after the next call (batch_stream.h). Errors: kDataLoss naming the file.
   Result<Batch> batch(std::uint64_t first_sample, std::int64_t rows) const;
   /// Mean milliseconds that `batch` took since this was last asked; NaN without a call.
   double take_wait_ms() const;

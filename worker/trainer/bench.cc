@@ -135,7 +135,7 @@ class Bench {
         phases[phase] += here - mark;
         mark = here;
       };
-      const train::StagedBatch& batch = load();
+      const train::Batch& batch = load();
       over(0);
       plain_.watch([&](train::Phase phase) { over(1 + static_cast<std::size_t>(phase)); });
       plain_.run(batch.tokens, batch.targets, kRate);
@@ -161,8 +161,8 @@ class Bench {
   std::array<double, 4> phases_s{};  // loader, forward, backward, update
 
  private:
-  const train::StagedBatch& load() {
-    const train::StagedBatch& host = staging_.host();
+  const train::Batch& load() {
+    const train::Batch& host = staging_.host();
     host.tokens.copy_(source_.tokens);
     host.targets.copy_(source_.targets);
     staging_.send();
@@ -170,7 +170,7 @@ class Bench {
   }
 
   void step() {
-    const train::StagedBatch& batch = load();
+    const train::Batch& batch = load();
     graphed_ ? graphed_->run(batch.tokens, batch.targets, kRate)
              : plain_.run(batch.tokens, batch.targets, kRate);
   }
@@ -188,7 +188,7 @@ class Bench {
   train::AdamW optimizer_;
   train::TrainStep plain_;
   train::Staging staging_;
-  train::StagedBatch source_;
+  train::Batch source_;
   std::optional<train::GraphedStep> graphed_;
 };
 

@@ -94,6 +94,7 @@ EndReport run_guarded(const protocol::TrialSpec& spec, const std::string& direct
     host.pid = ::getpid();
     host.host = host_name();
     host.device_name = device->name;
+    host.make_graph = device->make_graph;
     host.version = std::string(TAILOR_VERSION) + (*TAILOR_COMMIT != '\0' ? "+" TAILOR_COMMIT : "");
     return train::run_trial(spec, device->device, host,
                             {directory + "/checkpoints", directory + "/artifacts"}, observer,

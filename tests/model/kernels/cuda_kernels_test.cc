@@ -282,7 +282,7 @@ TEST_F(CudaKernels, StagedBatchesArriveWhileStepsRun) {
   };
   send(0);
   for (std::int64_t i = 0; i < 20; ++i) {
-    const train::StagedBatch& batch = staging.take();
+    const train::Batch& batch = staging.take();
     at::Tensor product = work;
     for (int j = 0; j < 5; ++j) product = at::mm(product, work);  // keeps the GPU behind the host
     sums[i].copy_(batch.tokens.sum() + batch.targets.sum());

@@ -20,7 +20,7 @@ TEST(StagingTest, ABatchKeepsItsTokensWhileTheNextIsFilled) {
   send(10);
   for (std::int64_t i = 1; i < 5; ++i) {
     EXPECT_TRUE(staging.sent());
-    const StagedBatch& batch = staging.take();
+    const Batch& batch = staging.take();
     EXPECT_FALSE(staging.sent());
     const std::int64_t value = 10 * i;
     send(value + 10);
