@@ -106,7 +106,7 @@ def write_ids(path, text, out):
     get = fields(path)
     with open(text, "rb") as data:
         ids = original(path)(data.read().decode("utf-8", "replace"), False)
-    np.save(out, np.array([([get("bos_token_id")] + ids)[:512]], np.int64))
+    np.save(out, np.array([([get("bos_token_id")] + ids)[:640]], np.int64))
 
 
 def compare_logits(path, ids_file, ours_file):

