@@ -7,6 +7,7 @@
 # Text: the kernel documentation of the demo (deploy/fetch_demo_corpus.sh), joined to JSON lines of about
 # --bytes (default 60M). The peers go to tests/bench/peers/data (ignored by git), pinned, from PyPI.
 set -euo pipefail
+started=$PWD
 cd "$(dirname "$0")"
 
 fail() { printf 'data.sh: error: %s\n' "$*" >&2; exit 1; }
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --rounds) rounds=$2; shift 2 ;;
     --bytes) bytes=$2; shift 2 ;;
-    --bin) bin=$2; shift 2 ;;
+    --bin) bin=$(cd "$started" && cd "$2" && pwd); shift 2 ;;
     *) fail "unknown option $1" ;;
   esac
 done
