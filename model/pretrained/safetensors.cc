@@ -56,6 +56,11 @@ std::optional<std::int64_t> byte_count(const std::vector<std::int64_t>& shape, D
   return bytes;
 }
 
+}  // namespace
+
+// Members of SafetensorsFile::Impl: named, since files are compiled together.
+namespace safetensors_internal {
+
 class File {
  public:
   explicit File(int descriptor) : descriptor_(descriptor) {}
@@ -81,6 +86,13 @@ struct Extent {
   std::int64_t begin = 0;  // from the start of the file
   std::int64_t bytes = 0;
 };
+
+}  // namespace safetensors_internal
+
+namespace {
+
+using safetensors_internal::Extent;
+using safetensors_internal::File;
 
 Status write_all(int descriptor, const void* data, std::size_t size, const std::string& path) {
   const char* at = static_cast<const char*>(data);
