@@ -18,6 +18,7 @@
 #include "model/train/trial.h"
 #include "worker/trainer/bench.h"
 #include "worker/trainer/device.h"
+#include "worker/trainer/evaluate.h"
 #include "worker/trainer/inspect.h"
 #include "worker/trainer/trial_dir.h"
 
@@ -216,6 +217,10 @@ int main(int argc, char** argv) {
   clouds_command->add_flag("--sub-blocks", inspect.sub_blocks, "also around each sub-MLP");
   clouds_command->add_option("--skip", inspect.skip,
                              "positions left out at the start of a sequence");
+  trainer::EvaluateOptions evaluate;
+  CLI::App* evaluate_command = app.add_subcommand(
+      "evaluate", "Score a model on multiple-choice tasks, or measure its perplexity.");
+  trainer::add_evaluate_options(*evaluate_command, evaluate);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
@@ -233,6 +238,7 @@ int main(int argc, char** argv) {
   inspect.bf16 = inspect_dtype == "bf16";
   if (logits_command->parsed()) return trainer::run_logits(inspect);
   if (clouds_command->parsed()) return trainer::run_clouds(inspect);
+  if (evaluate_command->parsed()) return trainer::run_evaluate(evaluate);
   install_signal_handlers();
   return run(directory);
 }
