@@ -1,13 +1,11 @@
 // The few operations on Unicode text that the rules of the multiple-choice tasks are made of. The
-// reference harness is a Python program, so white space and letter case are Python's (str.strip,
-// str.capitalize), that is Unicode's.
+// reference harness is a Python program, so white space and letter case are those of its str.strip
+// and str.capitalize.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
-
-#include "base/status.h"
 
 namespace tailor::eval {
 
@@ -16,15 +14,14 @@ namespace tailor::eval {
 /// Number of code points.
 std::size_t code_points(std::string_view text);
 
-/// Without leading, without trailing, without both kinds of white space (Unicode's, and the
-/// separators U+001C to U+001F).
+/// Without leading, without trailing, without both kinds of white space (Unicode's property
+/// White_Space, and the separators U+001C to U+001F).
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 std::string_view strip(std::string_view text);
 
-/// The first character in title case, all others in lower case, with the mappings that change the
-/// length (U+00DF to "Ss") and the final form of sigma. Letters beyond ASCII need the system's
-/// locale C.UTF-8: kFailedPrecondition without it.
-Result<std::string> capitalize(std::string_view text);
+/// The first character in title case, all others in lower case; with the mappings that change the
+/// length (U+00DF to "Ss") and the final form of sigma.
+std::string capitalize(std::string_view text);
 
 }  // namespace tailor::eval

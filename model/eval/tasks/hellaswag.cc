@@ -52,9 +52,8 @@ Result<Item> hellaswag_item(const nlohmann::json& object) {
   TAILOR_ASSIGN_OR_RETURN(const std::string activity, text_member(object, "activity_label"));
   TAILOR_ASSIGN_OR_RETURN(const std::string start, text_member(object, "ctx_a"));
   TAILOR_ASSIGN_OR_RETURN(const std::string rest, text_member(object, "ctx_b"));
-  TAILOR_ASSIGN_OR_RETURN(const std::string capitalized, capitalize(rest));
   Item item;
-  item.context = clean(fmt::format("{}: {} {}", activity, start, capitalized));
+  item.context = clean(fmt::format("{}: {} {}", activity, start, capitalize(rest)));
   TAILOR_ASSIGN_OR_RETURN(item.choices, texts_member(object, "endings"));
   for (std::string& ending : item.choices) ending = clean(ending);
   TAILOR_ASSIGN_OR_RETURN(item.gold, index_member(object, "label", item.choices.size()));
