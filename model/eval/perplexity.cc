@@ -86,7 +86,7 @@ Result<Perplexity> evaluate_perplexity(net::Decoder& decoder, const TokenStream&
   result.windows = windows.count();
   result.loss = nats / static_cast<double>(result.scored);
   if (!std::isfinite(result.loss)) {
-    return error(Code::kFailedPrecondition,
+    return error(Code::kOutOfRange,
                  "the loss is not finite: the model's weights are broken, or its numbers too large "
                  "for this precision (try --dtype f32)");
   }

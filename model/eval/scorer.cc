@@ -150,7 +150,7 @@ Result<std::vector<RequestScore>> score_requests(net::Decoder& decoder,
   }
   for (const RequestScore& score : scores) {
     if (!std::isfinite(score.loglikelihood)) {
-      return error(Code::kFailedPrecondition,
+      return error(Code::kOutOfRange,
                    "a log-likelihood is not finite: the model's weights are broken, or its numbers "
                    "too large for this precision (try --dtype f32)");
     }

@@ -39,7 +39,7 @@ struct RequestScore {
 };
 
 /// Scores in the order of `requests`. They depend on the batches only by the rounding of products
-/// of other shapes. Errors: kCancelled; kFailedPrecondition when a log-likelihood is not finite
+/// of other shapes. Errors: kCancelled; kOutOfRange when a log-likelihood is not finite
 /// (broken weights). REQUIRES: ids below the network's vocabulary.
 Result<std::vector<RequestScore>> score_requests(net::Decoder& decoder,
                                                  std::span<const Request> requests,

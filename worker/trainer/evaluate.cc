@@ -382,7 +382,7 @@ TrainerExit exit_of_status(const Status& status) {
       return TrainerExit::kUsage;
     case Code::kDataLoss:
       return TrainerExit::kData;
-    case Code::kFailedPrecondition:
+    case Code::kOutOfRange:  // scores that are not finite
       return TrainerExit::kNan;
     default:
       return TrainerExit::kInfrastructure;

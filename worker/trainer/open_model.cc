@@ -164,8 +164,11 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
 Status check_tokenizer(const data::Tokenizer& tokenizer, const std::string& path,
                        const std::string& sha256) {
   if (sha256.empty() || tokenizer.sha256() == sha256) return Status::ok();
-  const auto file_hash = sha256_file(path);
-  if (file_hash && *file_hash == sha256) return Status::ok();
+  // Shards made with a SentencePiece model name the hash of its file.
+  for (const std::string& file : {path, path + "/tokenizer.model"}) {
+    const auto file_hash = sha256_file(file);
+    if (file_hash && *file_hash == sha256) return Status::ok();
+  }
   return Status(Code::kInvalidArgument,
                 fmt::format("{} is not the tokenizer of the token shards: they name the SHA-256 {}",
                             path, sha256));

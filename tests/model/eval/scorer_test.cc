@@ -140,7 +140,7 @@ TEST(EvalScorerTest, RefusesScoresThatAreNotFinite) {
   decoder.parameters().flat().select(0, 9).fill_(std::numeric_limits<float>::quiet_NaN());
   const auto scores = score_requests(decoder, std::vector{Request{{0, 1, 2}, 2, 1, 0}}, {});
   ASSERT_FALSE(scores.has_value());
-  EXPECT_EQ(scores.error().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(scores.error().code(), Code::kOutOfRange);
 }
 
 TEST(EvalScorerTest, StopsWhenTold) {
