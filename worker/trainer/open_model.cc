@@ -56,11 +56,12 @@ void find_shards_tokenizer(const protocol::TrialSpec& spec, OpenModel* model) {
   std::error_code ignored;
   const fs::path folder = fs::path(dataset->shards().front().path()).parent_path();
   for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, ignored)) {
-    const fs::path& file = entry.path();
-    if (file.extension() != ".model" && file.extension() != ".json") continue;
-    const auto hash = sha256_file(file.string());
-    if (hash && *hash == model->tokenizer_sha256) {
-      model->tokenizer = file.string();
+    const std::string file = entry.path().string();
+    const std::string extension = entry.path().extension().string();
+    if (extension != ".model" && extension != ".json" && extension != ".gguf") continue;
+    const auto tokenizer = data::open_tokenizer(file);
+    if (tokenizer && check_tokenizer(**tokenizer, file, model->tokenizer_sha256)) {
+      model->tokenizer = file;
       return;
     }
   }
