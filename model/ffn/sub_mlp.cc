@@ -5,6 +5,8 @@
 #include <ATen/ops/gelu.h>
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "model/kernels/ops.h"
 #include "model/net/linear.h"
 
@@ -62,13 +64,15 @@ at::Tensor SubMlp::update(const at::Tensor& z_nd, const net::FfnTap* tap) const 
 }
 
 at::Tensor SubMlp::add_to(const at::Tensor& h_nd, const net::FfnTap* tap) const {
-  const at::Tensor z_nd = before_ ? (*before_)(h_nd, gate_up_->compute.scalar_type()) : h_nd;
+  at::Tensor skip_nd = h_nd;
+  at::Tensor z_nd = h_nd;
+  if (before_) std::tie(skip_nd, z_nd) = before_->fork(h_nd, gate_up_->compute.scalar_type());
   if (tap == nullptr && !behind_) {
-    return net::residual_linear(h_nd, gated(z_nd), *down_, write_scale_);
+    return net::residual_linear(skip_nd, gated(z_nd), *down_, write_scale_);
   }
   at::Tensor u_nd = update(z_nd, tap);
   if (behind_) u_nd = (*behind_)(u_nd, h_nd.scalar_type());
-  return show(tap, net::Place::kAfterSubMlp, at::add(h_nd, u_nd, write_scale_));
+  return show(tap, net::Place::kAfterSubMlp, at::add(skip_nd, u_nd, write_scale_));
 }
 
 }  // namespace tailor::ffn

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "model/kernels/ops.h"
 #include "model/net/linear.h"
@@ -140,14 +141,18 @@ at::Tensor Attention::mix(const at::Tensor& q_bhte, const at::Tensor& k_bgte,
 at::Tensor Attention::forward(const at::Tensor& x_nd, std::int64_t batch,
                               const RopeTable& rope) const {
   const at::ScalarType type = qkv_->compute.scalar_type();
-  at::Tensor qkv_n = linear_widened(before_ ? (*before_)(x_nd, type) : x_nd, *qkv_);
+  // The stream goes two ways: into the norm, and past everything.
+  at::Tensor skip_nd = x_nd;
+  at::Tensor z_nd = x_nd;
+  if (before_) std::tie(skip_nd, z_nd) = before_->fork(x_nd, type);
+  at::Tensor qkv_n = linear_widened(z_nd, *qkv_);
   if (q_norm_) qkv_n = normed_qk(qkv_n);
   const auto [q_bhte, k_bgte, v_bgte] =
       kernels::rope_split(qkv_n, rope.cos, rope.sin, batch, heads_, kv_heads_);
   const at::Tensor mixed_n =
       mix(q_bhte, k_bgte, v_bgte).transpose(1, 2).reshape({x_nd.size(0), heads_ * head_dim_});
-  if (!behind_) return residual_linear(x_nd, mixed_n, *out_, write_scale_);
-  return at::add(x_nd, (*behind_)(linear(mixed_n, *out_), x_nd.scalar_type()), write_scale_);
+  if (!behind_) return residual_linear(skip_nd, mixed_n, *out_, write_scale_);
+  return at::add(skip_nd, (*behind_)(linear(mixed_n, *out_), x_nd.scalar_type()), write_scale_);
 }
 
 }  // namespace tailor::net

@@ -66,6 +66,8 @@ void Decoder::initialise(std::uint64_t seed, const InitialScale& scale) {
 RopeTable& Decoder::rope_table(std::size_t index, std::int64_t time) {
   RopeTable& table = ropes_[index];
   if (table.length() < time) {
+    // A recorded step (train/graphed_step.h) may still read the shorter one.
+    if (table.length() > 0) outgrown_.push_back(table);
     table = make_rope_table(time, form_.ropes[index],
                             at::TensorOptions().device(device_).dtype(at::kFloat));
   }

@@ -88,6 +88,7 @@ class Decoder {
   std::optional<Norm> norm_;
   std::vector<Layer> layers_;
   std::vector<RopeTable> ropes_;
+  std::vector<RopeTable> outgrown_;  // shorter ones, kept
   double embedding_scale_;
 };
 

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 
+#include <tuple>
+
 #include "model/kernels/ops.h"
 #include "model/net/parameters.h"
 
@@ -19,6 +21,11 @@ class Norm {
   /// x_nd / sqrt(mean(x^2) + eps) * gain in type `type`.
   at::Tensor operator()(const at::Tensor& x_nd, at::ScalarType type) const {
     return kernels::rms_norm(x_nd, gain(x_nd), eps_, type);
+  }
+
+  /// {x_nd for the residual path, what operator() gives}: kernels::rms_norm_fork says why.
+  std::tuple<at::Tensor, at::Tensor> fork(const at::Tensor& x_nd, at::ScalarType type) const {
+    return kernels::rms_norm_fork(x_nd, gain(x_nd), eps_, type);
   }
 
   /// What rows of x are multiplied by, (d) fp32; undefined for one. The parameter itself unless an
