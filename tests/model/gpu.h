@@ -12,31 +12,44 @@
 
 namespace tailor::test {
 
-class GpuTest : public testing::Test {
- protected:
-  void SetUp() override {
+/// What the plugin says of this machine.
+struct Gpus {
+  void* plugin = nullptr;  ///< never closed: its kernels are registered
+  int count = 0;
+  std::string reason;  ///< why there is none
+};
+
+inline const Gpus& gpus() {
+  static const Gpus found = [] {
+    Gpus out;
     // tests/gpu.sh runs these programs where they were not built.
     const char* given = std::getenv("TAILOR_BIN");
     const std::string folder = given != nullptr ? given : TAILOR_BIN_DIR;
-    plugin_ = ::dlopen((folder + "/libtailor_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (plugin_ == nullptr) GTEST_SKIP() << ::dlerror();
-    const auto count = symbol<int()>("tailor_cuda_device_count");
-    ASSERT_NE(count, nullptr);
-    if (count() == 0) GTEST_SKIP() << "no GPU is visible";
+    out.plugin = ::dlopen((folder + "/libtailor_cuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (out.plugin == nullptr) {
+      out.reason = ::dlerror();
+      return out;
+    }
+    const auto count = reinterpret_cast<int (*)()>(::dlsym(out.plugin, "tailor_cuda_device_count"));
+    out.count = count != nullptr ? count() : 0;
+    if (out.count == 0) out.reason = "no GPU is visible";
+    return out;
+  }();
+  return found;
+}
+
+class GpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (gpus().count == 0) GTEST_SKIP() << gpus().reason;
   }
 
-  template <typename Function>
-  Function* symbol(const char* name) const {
-    return reinterpret_cast<Function*>(::dlsym(plugin_, name));
-  }
   std::unique_ptr<kernels::Graph> make_graph() const {
-    const auto make = symbol<kernels::Graph*(int)>("tailor_cuda_make_graph");
+    const auto make = reinterpret_cast<kernels::Graph* (*)(int)>(
+        ::dlsym(gpus().plugin, "tailor_cuda_make_graph"));
     EXPECT_NE(make, nullptr);
     return std::unique_ptr<kernels::Graph>(make(0));
   }
-
- private:
-  void* plugin_ = nullptr;  // never closed: its kernels are registered
 };
 
 }  // namespace tailor::test
