@@ -60,6 +60,7 @@ EndClass end_class_of_exit(int exit_code) {
       return EndClass::kStopped;
     case TrainerExit::kInternal:
     case TrainerExit::kInfrastructure:
+    case TrainerExit::kLostRank:
       return EndClass::kInfrastructure;
   }
   return EndClass::kInfrastructure;

@@ -113,6 +113,7 @@ enum class TrainerExit : int {
   kNan = 5,
   kStopped = 6,
   kInfrastructure = 7,
+  kLostRank = 8,  ///< another rank of the trial was lost; the report says which, how, and the class
 };
 
 /// The class that an exit code stands for when no EndReport was written; kInfrastructure for

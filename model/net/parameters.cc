@@ -134,6 +134,13 @@ std::vector<const Part*> ParameterSet::parts() const {
   return all;
 }
 
+std::vector<const Parameter*> ParameterSet::parameters() const {
+  std::vector<const Parameter*> all;
+  for (const Parameter& parameter : matrices_) all.push_back(&parameter);
+  for (const Parameter& parameter : vectors_) all.push_back(&parameter);
+  return all;
+}
+
 void ParameterSet::initialise(std::uint64_t seed, const InitialScale& scale_of,
                               double residual_scale) {
   at::Tensor values = at::empty({size()}, at::kFloat);

@@ -100,6 +100,8 @@ class ParameterSet {
 
   /// All parts in buffer order.
   std::vector<const Part*> parts() const;
+  /// All parameters in buffer order.
+  std::vector<const Parameter*> parameters() const;
 
   /// Descriptions of `buffer` (CPU, fp32, size() elements) cut into parts, for write_safetensors;
   /// names get `prefix`. Pointers into `buffer`, which must outlive them.

@@ -12,6 +12,7 @@
 #include "model/data/loader.h"
 #include "model/eval/bootstrap.h"
 #include "model/net/decoder.h"
+#include "model/train/ranks/group.h"
 
 namespace tailor::train {
 
@@ -25,7 +26,12 @@ struct Evaluation {
 /// Asked between batches; true ends the pass with kCancelled.
 using ShouldStop = std::function<bool()>;
 
-/// `rows`: sequences of one forward pass. Errors: those of the loader (kDataLoss), kCancelled.
+/// `rows`: sequences of one forward pass. Each rank of `group` scores its share of the sequences;
+/// all get the whole result. Errors: those of the loader (kDataLoss), kCancelled (on every rank
+/// when one is told to stop). Throws ranks::GroupLost.
+Result<Evaluation> evaluate(net::Decoder& decoder, const data::EvaluationLoader& loader,
+                            std::int64_t rows, const ShouldStop& should_stop, ranks::Group& group);
+/// The same by one process.
 Result<Evaluation> evaluate(net::Decoder& decoder, const data::EvaluationLoader& loader,
                             std::int64_t rows, const ShouldStop& should_stop);
 

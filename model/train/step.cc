@@ -56,7 +56,7 @@ at::Tensor TrainStep::work(const at::Tensor& tokens_bt, const at::Tensor& target
   };
   const std::int64_t rows = tokens_bt.size(0);
   const std::int64_t micro = micro_rows_ > 0 ? std::min(micro_rows_, rows) : rows;
-  const double scale = 1.0 / static_cast<double>(tokens_bt.numel());
+  const double scale = 1.0 / static_cast<double>(group_ ? step_tokens_ : tokens_bt.numel());
   net::ParameterSet& parameters = decoder_.parameters();
   parameters.zero_gradient();
   at::Tensor loss;
@@ -65,10 +65,14 @@ at::Tensor TrainStep::work(const at::Tensor& tokens_bt, const at::Tensor& target
     const at::Tensor part = decoder_.loss(tokens_bt.narrow(0, begin, count),
                                           targets_bt.narrow(0, begin, count), scale, z_loss_);
     over(Phase::kForward);
+    const bool shared = reducer_ && begin + count == rows;
+    if (shared) reducer_->prepare();
     part.backward();
+    if (shared) reducer_->finish();
     over(Phase::kBackward);
     loss = loss.defined() ? loss + part.detach() : part.detach();
   }
+  if (group_) group_->sum(loss);
   const at::Tensor numbers = optimizer_.update(loss);
   over(Phase::kUpdate);
   return numbers;
@@ -111,7 +115,7 @@ std::string find_nonfinite(net::Decoder& decoder, const at::Tensor& tokens_bt,
   if (const auto name = parameters.first_nonfinite(parameters.gradient())) {
     return "the gradient of " + *name;
   }
-  return "the gradient norm (it overflows)";
+  return std::string(kNothingNonfinite);
 }
 
 }  // namespace tailor::train

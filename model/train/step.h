@@ -6,11 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "model/net/decoder.h"
 #include "model/train/optimizer.h"
+#include "model/train/ranks/reducer.h"
 #include "protocol/trial_spec.h"
 
 namespace tailor::train {
@@ -34,6 +37,15 @@ class TrainStep final : public StepRunner {
   TrainStep(net::Decoder& decoder, AdamW& optimizer, std::int64_t micro_rows, double z_loss = 0)
       : decoder_(decoder), optimizer_(optimizer), micro_rows_(micro_rows), z_loss_(z_loss) {}
 
+  /// Makes every step one of all ranks of `group`, which must outlive this: `run` gets this rank's
+  /// rows; the loss and the gradient are the sums over all ranks, divided by `step_tokens`, the
+  /// tokens of all. Gradients are summed during the last micro-batch's backward pass.
+  void share(ranks::Group& group, std::int64_t step_tokens) {
+    group_ = &group;
+    step_tokens_ = step_tokens;
+    reducer_ = std::make_unique<ranks::GradientReducer>(decoder_.parameters(), group);
+  }
+
   /// One step on (rows, T) int64 tensors on the CPU or the device. The loss is the sum over all
   /// tokens of the step divided by their number, whatever the micro-batches. Returns {loss,
   /// gradient norm} (double, on the device, not read).
@@ -56,10 +68,16 @@ class TrainStep final : public StepRunner {
   net::Decoder& decoder_;
   AdamW& optimizer_;
   std::int64_t micro_rows_;
+  ranks::Group* group_ = nullptr;
+  std::int64_t step_tokens_ = 0;
+  std::unique_ptr<ranks::GradientReducer> reducer_;
   double z_loss_;
   bool fixed_order_ = true;
   std::function<void(Phase)> watcher_;
 };
+
+/// What find_nonfinite says when it finds all finite.
+inline constexpr std::string_view kNothingNonfinite = "the gradient norm (it overflows)";
 
 /// Runs the batch again and says in words what is not finite first: a weight, a place of the
 /// forward pass, the loss, or the gradient of a tensor. Changes only gradients.

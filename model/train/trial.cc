@@ -97,14 +97,16 @@ class Speed {
 class Trial {
  public:
   Trial(const TrialSpec& spec, at::Device device, const TrialHost& host, const TrialPaths& paths,
-        TrialObserver& observer, const Clock& clock, const TrialData& data)
+        TrialObserver& observer, const Clock& clock, const TrialData& data, ranks::Group& group)
       : spec_(spec),
         host_(host),
         paths_(paths),
         observer_(observer),
         clock_(clock),
         data_(data),
+        group_(group),
         plan_(plan_of(spec)),
+        share_(group.share(plan_.rows)),
         identity_(trial_identity(spec, data.hash())),
         decoder_(spec.architecture, device, spec.train.precision == protocol::Precision::kBf16),
         optimizer_(
@@ -114,10 +116,14 @@ class Trial {
             },
             spec.train.nan_skip_limit),
         step_(decoder_, optimizer_, plan_.micro_rows, spec.train.z_loss),
-        staging_(device, device.is_cpu() ? 0 : plan_.rows, plan_.time),
-        writer_(paths.checkpoints, {spec.train.keep_last, spec.train.keep_best}, decoder_,
-                optimizer_) {
-    if (host.make_graph) graphed_.emplace(step_, host.make_graph());
+        ranks_(group.size()),
+        staging_(device, device.is_cpu() ? 0 : share_.count, plan_.time) {
+    if (ranks_ > 1) step_.share(group, spec.train.batch_tokens);
+    // A recording would hold sums over ranks, which a lost rank must be able to end.
+    if (host.make_graph && ranks_ == 1) graphed_.emplace(step_, host.make_graph());
+    if (!group.is_first()) return;
+    writer_.emplace(paths.checkpoints, KeepPolicy{spec.train.keep_last, spec.train.keep_best},
+                    decoder_, optimizer_);
   }
 
   EndReport run() {
@@ -129,6 +135,8 @@ class Trial {
  private:
   // Each returns the end of the trial if this part ended it.
   std::optional<EndReport> start();
+  Result<std::string> resume_or_initialise();
+  std::optional<EndReport> be_as_the_first();
   std::optional<EndReport> train();
   EndReport finish();
 
@@ -149,10 +157,17 @@ class Trial {
   EndReport not_finite(std::int64_t step, double loss, double norm);
 
   std::optional<EndReport> say(ProgressReport report) {
+    if (!group_.is_first()) return std::nullopt;
     const Status status = observer_.report(std::move(report));
     if (status) return std::nullopt;
     return ended(EndClass::kInfrastructure, "a report could not be written: " + status.message(),
                  done_);
+  }
+  // Between steps: all ranks stop at the same one.
+  bool all_stop() {
+    if (!stop_why_) stop_why_ = observer_.stop_reason();
+    stop_why_ = group_.agree(stop_why_);
+    return stop_why_.has_value();
   }
   ShouldStop stop_asked() {
     return [this] {
@@ -162,7 +177,7 @@ class Trial {
   }
   // An error of an evaluation or a measurement, as an end.
   EndReport failed(const Status& status) {
-    if (status.code() == Code::kCancelled && stop_why_) return stopped(*stop_why_);
+    if (status.code() == Code::kCancelled && all_stop()) return stopped(*stop_why_);
     return ended(data_class(status), status.message(), done_);
   }
   std::int64_t tokens_done() const { return done_ * spec_.train.batch_tokens; }
@@ -182,7 +197,7 @@ class Trial {
     return Status::ok();
   }
   Result<Batch> batch_of(std::int64_t step) const {
-    return data_.batch(static_cast<std::uint64_t>(step * plan_.rows), plan_.rows);
+    return data_.batch(static_cast<std::uint64_t>(step * plan_.rows + share_.begin), share_.count);
   }
 
   const TrialSpec& spec_;
@@ -191,14 +206,17 @@ class Trial {
   TrialObserver& observer_;
   const Clock& clock_;
   const TrialData& data_;
+  ranks::Group& group_;
   const Plan plan_;
+  const ranks::Share share_;  // of the rows of a batch
   const std::string identity_;
   net::Decoder decoder_;
   AdamW optimizer_;
   TrainStep step_;
+  const int ranks_;
   std::optional<GraphedStep> graphed_;  // over `step_`, on a GPU
   Staging staging_;
-  CheckpointWriter writer_;
+  std::optional<CheckpointWriter> writer_;  // of rank 0
 
   std::int64_t done_ = 0;       // optimiser steps done
   std::int64_t skipped_ = 0;    // of those, steps left out since they were not finite
@@ -215,30 +233,73 @@ class Trial {
   Speed window_;  // since the last report
 };
 
-std::optional<EndReport> Trial::start() {
-  decoder_.set_recompute(spec_.train.recompute);
+// The path of the checkpoint, "" for a fresh start.
+Result<std::string> Trial::resume_or_initialise() {
   std::vector<std::string> folders{paths_.checkpoints};
   folders.insert(folders.end(), spec_.resume_from.begin(), spec_.resume_from.end());
   const auto skipped = [](const std::string& path, const Status& reason) {
     log_warn("trainer", "checkpoint skipped", {{"path", path}, {"reason", reason.to_string()}});
   };
   const std::optional<CheckpointInfo> found = newest_checkpoint(folders, identity_, skipped);
-  if (found) {
-    if (const Status loaded = load_checkpoint(*found, decoder_, optimizer_); !loaded) {
-      return ended(data_class(loaded), "resume: " + loaded.message(), 0);
-    }
-    done_ = found->state.step;
-    skipped_ = found->state.skipped;
-    loss_ = found->state.train_loss;
-    best_ = found->state.best_validation_loss;
-    saved_path_ = found->path;
-    // A checkpoint of an earlier attempt is not in this attempt's folder yet.
-    if (found->path.starts_with(paths_.checkpoints + "/")) saved_ = done_;
-    log_info("trainer", "resumed", {{"step", std::to_string(done_)}, {"path", found->path}});
-  } else {
+  if (!found) {
     decoder_.initialise(spec_.seed, [&](const net::Part& part) {
       return initial_scale(part, spec_.train, spec_.architecture);
     });
+    return std::string();
+  }
+  TAILOR_RETURN_IF_ERROR(load_checkpoint(*found, decoder_, optimizer_).with_context("resume"));
+  done_ = found->state.step;
+  skipped_ = found->state.skipped;
+  loss_ = found->state.train_loss;
+  best_ = found->state.best_validation_loss;
+  saved_path_ = found->path;
+  // A checkpoint of an earlier attempt is not in this attempt's folder yet.
+  if (found->path.starts_with(paths_.checkpoints + "/")) saved_ = done_;
+  log_info("trainer", "resumed", {{"step", std::to_string(done_)}, {"path", found->path}});
+  return found->path;
+}
+
+// Other ranks take over what rank 0 has: no other needs to see its checkpoints.
+std::optional<EndReport> Trial::be_as_the_first() {
+  const std::vector<std::string> identities = group_.gather(identity_);
+  for (std::size_t rank = 0; rank < identities.size(); ++rank) {
+    if (identities[rank] == identities[0]) continue;
+    return ended(
+        EndClass::kData,
+        fmt::format("rank {} would train something else than rank 0: it has other data under "
+                    "data.train or data.validation, or multiplies bf16 on another kind of "
+                    "CPU",
+                    rank),
+        0);
+  }
+  const double first = group_.is_first() ? 1 : 0;
+  std::vector<double> state = {first * static_cast<double>(done_),
+                               first * static_cast<double>(skipped_), first * loss_,
+                               first * (best_ ? 1 : 0), first * best_.value_or(0)};
+  group_.sum(state);
+  group_.copy_from_first(decoder_.parameters().flat().detach());
+  group_.copy_from_first(optimizer_.first_moment());
+  group_.copy_from_first(optimizer_.second_moment());
+  if (group_.is_first()) return std::nullopt;
+  done_ = static_cast<std::int64_t>(state[0]);
+  skipped_ = static_cast<std::int64_t>(state[1]);
+  loss_ = state[2];
+  if (state[3] != 0) best_ = state[4];
+  optimizer_.set_steps(done_, skipped_);
+  decoder_.parameters().refresh();
+  return std::nullopt;
+}
+
+std::optional<EndReport> Trial::start() {
+  decoder_.set_recompute(spec_.train.recompute);
+  std::string resumed_from;
+  if (group_.is_first()) {
+    Result<std::string> found = resume_or_initialise();
+    if (!found) return ended(data_class(found.error()), found.error().message(), 0);
+    resumed_from = std::move(*found);
+  }
+  if (ranks_ > 1) {
+    if (auto end = be_as_the_first()) return end;
   }
   saved_ms_ = clock_.now_ms();
   if (spec_.train.precision == protocol::Precision::kBf16 && decoder_.device().is_cpu() &&
@@ -250,11 +311,12 @@ std::optional<EndReport> Trial::start() {
   protocol::StartedReport report;
   report.pid = host_.pid;
   report.host = host_.host;
-  report.device = host_.device_name;
+  report.device =
+      ranks_ > 1 ? fmt::format("{} x {}", ranks_, host_.device_name) : host_.device_name;
   report.version = host_.version;
   report.data_hash = data_.hash();
   report.resumed_step = done_;
-  report.resumed_from = found ? found->path : "";
+  report.resumed_from = resumed_from;
   report.parameters_body = counts.body;
   report.parameters_total = counts.total;
   report.steps_total = plan_.steps;
@@ -263,7 +325,7 @@ std::optional<EndReport> Trial::start() {
 
 std::optional<EndReport> Trial::train() {
   while (done_ < plan_.steps) {
-    if (stop_asked()()) return stopped(*stop_why_);
+    if (all_stop()) return stopped(*stop_why_);
     if (auto end = take_checkpoint(/*wait=*/false)) return end;
     observer_.before_step(done_, decoder_);
     const MonotonicMs begin_ms = clock_.now_ms();
@@ -290,7 +352,7 @@ std::optional<EndReport> Trial::train() {
     if (!last && every > 0 && tokens_done() / every > before / every) {
       if (auto end = evaluate_now()) return end;
     }
-    if (!last && spec_.train.checkpoint_every_ms > 0 && !writer_.busy() &&
+    if (!last && spec_.train.checkpoint_every_ms > 0 && writer_ && !writer_->busy() &&
         clock_.now_ms() - saved_ms_ >= spec_.train.checkpoint_every_ms) {
       if (auto end = start_checkpoint()) return end;
     }
@@ -335,8 +397,13 @@ EndReport Trial::not_finite(std::int64_t step, double loss, double norm) {
   // The optimiser has skipped this step and all later ones: the weights are those that made the
   // number.
   const Result<Batch> batch = batch_of(step);
-  const std::string what =
-      batch ? find_nonfinite(decoder_, batch->tokens, batch->targets) : "unknown";
+  std::string what = batch ? find_nonfinite(decoder_, batch->tokens, batch->targets)
+                           : std::string(kNothingNonfinite);
+  // It may be in the rows of any rank.
+  const std::vector<std::string> found = group_.gather(what);
+  for (std::size_t rank = 0; rank < found.size() && what == kNothingNonfinite; ++rank) {
+    what = found[rank];
+  }
   // The checkpoint under way is of an earlier, good step.
   if (auto end = take_checkpoint(/*wait=*/true)) return *end;
   const std::string skipped =
@@ -379,7 +446,8 @@ std::optional<EndReport> Trial::report_evaluation(const Evaluation& evaluation) 
 std::optional<EndReport> Trial::evaluate_now() {
   // Weights that a bad step made, on a GPU that runs ahead, are never scored.
   if (auto end = read_numbers()) return end;
-  const auto result = evaluate(decoder_, data_.evaluation(), plan_.evaluation_rows, stop_asked());
+  const auto result =
+      evaluate(decoder_, data_.evaluation(), plan_.evaluation_rows, stop_asked(), group_);
   if (!result) return failed(result.error());
   if (auto end = report_evaluation(*result)) return end;
   if (best_ && *best_ <= result->loss) return std::nullopt;
@@ -389,6 +457,7 @@ std::optional<EndReport> Trial::evaluate_now() {
 
 std::optional<EndReport> Trial::start_checkpoint(std::optional<double> validation_loss) {
   if (auto end = read_numbers()) return end;  // never save what a bad step made
+  if (!writer_) return std::nullopt;
   if (auto end = take_checkpoint(/*wait=*/true)) return end;
   if (saved_ == done_) return std::nullopt;
   CheckpointState state;
@@ -400,7 +469,7 @@ std::optional<EndReport> Trial::start_checkpoint(std::optional<double> validatio
   state.validation_loss = validation_loss;
   state.best_validation_loss = best_;
   state.identity = identity_;
-  save_failure_ = writer_.start(state);
+  save_failure_ = writer_->start(state);
   if (!save_failure_) {
     saved_ms_ = clock_.now_ms();
     log_warn("trainer", "checkpoint failed; training goes on",
@@ -410,7 +479,8 @@ std::optional<EndReport> Trial::start_checkpoint(std::optional<double> validatio
 }
 
 std::optional<EndReport> Trial::take_checkpoint(bool wait) {
-  const auto outcome = wait ? writer_.wait() : writer_.poll();
+  if (!writer_) return std::nullopt;
+  const auto outcome = wait ? writer_->wait() : writer_->poll();
   if (!outcome) return std::nullopt;
   saved_ms_ = clock_.now_ms();
   save_failure_ = status_of(*outcome);
@@ -433,7 +503,7 @@ std::optional<EndReport> Trial::take_checkpoint(bool wait) {
 std::optional<EndReport> Trial::require_checkpoint() {
   if (auto end = start_checkpoint()) return end;
   if (auto end = take_checkpoint(/*wait=*/true)) return end;
-  if (saved_ == done_) return std::nullopt;
+  if (!writer_ || saved_ == done_) return std::nullopt;
   return ended(EndClass::kInfrastructure, save_failure_.message(), done_);
 }
 
@@ -442,9 +512,10 @@ EndReport Trial::stopped(const std::string& why) {
   if (failure && failure->end == EndClass::kNan) return *failure;
   EndReport report =
       ended(EndClass::kStopped,
-            failure ? fmt::format("{} at step {}; no checkpoint could be saved: {}", why, done_,
-                                  failure->message)
-                    : fmt::format("{} at step {}; checkpoint {}", why, done_, saved_path_),
+            !writer_  ? fmt::format("{} at step {}", why, done_)
+            : failure ? fmt::format("{} at step {}; no checkpoint could be saved: {}", why, done_,
+                                    failure->message)
+                      : fmt::format("{} at step {}; checkpoint {}", why, done_, saved_path_),
             done_);
   report.values = {{"train_loss", loss_}};
   return report;
@@ -453,8 +524,12 @@ EndReport Trial::stopped(const std::string& why) {
 EndReport Trial::finish() {
   // Written while the validation data is scored.
   if (auto end = start_checkpoint()) return *end;
-  const auto result = evaluate(decoder_, data_.evaluation(), plan_.evaluation_rows, stop_asked());
+  const auto result =
+      evaluate(decoder_, data_.evaluation(), plan_.evaluation_rows, stop_asked(), group_);
   if (!result) return failed(result.error());
+  // What is left is rank 0's alone.
+  group_.leave();
+  if (!group_.is_first()) return ended(EndClass::kCompleted, "trained to the end", done_);
   if (auto end = report_evaluation(*result)) return *end;
   if (auto end = require_checkpoint()) return *end;
   Status written = export_weights(decoder_, spec_.architecture, plan_.time, paths_.artifacts);
@@ -492,13 +567,27 @@ EndReport Trial::finish() {
 
 EndReport run_trial(const TrialSpec& spec, at::Device device, const TrialHost& host,
                     const TrialPaths& paths, TrialObserver& observer, const Clock& clock) {
+  ranks::Group alone;
+  return run_trial(spec, device, host, paths, observer, clock, alone);
+}
+
+EndReport run_trial(const TrialSpec& spec, at::Device device, const TrialHost& host,
+                    const TrialPaths& paths, TrialObserver& observer, const Clock& clock,
+                    ranks::Group& group) {
   if (const Status status = validate_trial(spec); !status) {
     return ended(EndClass::kUser, status.message(), 0);
+  }
+  if (plan_of(spec).rows < group.size()) {
+    return ended(
+        EndClass::kUser,
+        fmt::format("train.batch_tokens is {}, {} sequences; {} ranks need at least one each",
+                    spec.train.batch_tokens, plan_of(spec).rows, group.size()),
+        0);
   }
   at::set_num_threads(spec.threads);
   const auto data = TrialData::open(spec);
   if (!data) return ended(data_class(data.error()), data.error().message(), 0);
-  Trial trial(spec, device, host, paths, observer, clock, **data);
+  Trial trial(spec, device, host, paths, observer, clock, **data, group);
   return trial.run();
 }
 

@@ -6,6 +6,10 @@
 // work profile. Checkpoints are written beside the training (checkpoint_writer.h) and reported once
 // they are on disk and verified.
 //
+// Several ranks run the same trial together (ranks/group.h): each trains on its share of every
+// batch and scores its share of the validation data; rank 0 finds the checkpoint to resume from and
+// gives the others what it holds, and alone reports and writes files.
+//
 // The same spec gives the same weights bit for bit on one machine, stopped and resumed or not.
 #pragma once
 
@@ -22,6 +26,7 @@
 #include "base/status.h"
 #include "model/kernels/graph.h"
 #include "model/net/decoder.h"
+#include "model/train/ranks/group.h"
 #include "protocol/report.h"
 #include "protocol/trial_spec.h"
 
@@ -66,7 +71,12 @@ struct TrialHost {
 Status validate_trial(const protocol::TrialSpec& spec);
 
 /// Runs to an end of any class; never throws on bad input. What LibTorch throws (out of memory, a
-/// lost device) is let through to the caller. `device` must be usable.
+/// lost device) is let through to the caller, as is ranks::GroupLost. `device` must be usable.
+/// Every rank of `group` calls it with the same spec (but for machines: paths, threads, device).
+protocol::EndReport run_trial(const protocol::TrialSpec& spec, at::Device device,
+                              const TrialHost& host, const TrialPaths& paths,
+                              TrialObserver& observer, const Clock& clock, ranks::Group& group);
+/// The same by one process.
 protocol::EndReport run_trial(const protocol::TrialSpec& spec, at::Device device,
                               const TrialHost& host, const TrialPaths& paths,
                               TrialObserver& observer, const Clock& clock);

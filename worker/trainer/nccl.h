@@ -1,0 +1,13 @@
+// NCCL for ranks on GPUs: the plugin's, found at run time, for this program does not link CUDA.
+#pragma once
+
+#include "model/train/ranks/group.h"
+
+namespace tailor::trainer {
+
+/// A train::ranks::MakeBackend. REQUIRES: open_device has loaded the plugin. Throws c10::Error when
+/// the plugin was built without NCCL, or NCCL fails.
+c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                               int rank, int size, at::Device device);
+
+}  // namespace tailor::trainer
