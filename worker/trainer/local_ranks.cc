@@ -18,7 +18,7 @@
 namespace tailor::trainer {
 namespace {
 
-std::string words_of(int status) {
+std::string fate_in_words(int status) {
   if (WIFSIGNALED(status)) {
     return fmt::format("was killed by signal {} ({})", WTERMSIG(status),
                        ::strsignal(WTERMSIG(status)));
@@ -90,7 +90,7 @@ bool LocalRanks::has_ended(Process& process, int wait_ms) {
 
 std::optional<std::string> LocalRanks::fate(int rank, int wait_ms) {
   for (Process& process : processes_) {
-    if (process.rank == rank && has_ended(process, wait_ms)) return words_of(*process.status);
+    if (process.rank == rank && has_ended(process, wait_ms)) return fate_in_words(*process.status);
   }
   return std::nullopt;
 }
@@ -105,7 +105,7 @@ std::optional<std::string> LocalRanks::first_ended() {
   for (Process& process : processes_) {
     if (has_ended(process, 0)) {
       return fmt::format("rank {} (process {}) {}", process.rank, process.pid,
-                         words_of(*process.status));
+                         fate_in_words(*process.status));
     }
   }
   return std::nullopt;
