@@ -109,7 +109,9 @@ class TrainerTest : public testing::Test {
 
   // For more than one process: whoever launches waits.
   static pid_t launch(const std::string& trial, const std::vector<std::string>& options) {
-    const std::string program = std::string(TAILOR_BIN_DIR) + "/tailor-trainer";
+    const char* given = std::getenv("TAILOR_BIN");  // tests/gpu.sh, where it was not built
+    const std::string program =
+        std::string(given != nullptr ? given : TAILOR_BIN_DIR) + "/tailor-trainer";
     const std::string log = trial + "/log";
     std::vector<std::string> words = {program, "run", trial};
     words.insert(words.end(), options.begin(), options.end());
