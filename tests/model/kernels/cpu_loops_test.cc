@@ -14,6 +14,7 @@
 
 #include "model/kernels/ops.h"
 #include "model/net/attention.h"
+#include "model/net/form.h"
 #include "tests/model/support.h"
 
 namespace tailor::kernels {
@@ -159,10 +160,10 @@ TEST(RopeTest, SplitTurnsHalvesAndMergeIsItsTranspose) {
   const std::int64_t heads = 4;
   const std::int64_t kv = 2;
   const std::int64_t e = 6;
-  const net::RopeTable rope =
-      net::make_rope_table(time, e, 10000.0, at::TensorOptions().dtype(at::kFloat));
-  const net::RopeTable exact =
-      net::make_rope_table(time, e, 10000.0, at::TensorOptions().dtype(at::kDouble));
+  const net::RopeTable rope = net::make_rope_table(time, net::rope_frequencies(e, 10000),
+                                                   at::TensorOptions().dtype(at::kFloat));
+  const net::RopeTable exact = net::make_rope_table(time, net::rope_frequencies(e, 10000),
+                                                    at::TensorOptions().dtype(at::kDouble));
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const double tolerance = type == at::kFloat ? 1e-6 : 1.0 / 128;
     const at::Tensor x = at::randn({batch * time, (heads + 2 * kv) * e}).to(type);
