@@ -16,6 +16,8 @@
 namespace tailor::pretrained {
 namespace {
 
+constexpr std::int64_t kLayersMax = 4096;  // as in config.cc
+
 struct FamilyNames {
   GgufFamily family;
   std::string_view gguf;
@@ -254,6 +256,12 @@ Result<GgufConfig> MetadataReader::read() {
   TAILOR_ASSIGN_OR_RETURN(const std::int64_t hidden, count("embedding_length"));
   TAILOR_ASSIGN_OR_RETURN(const std::int64_t inner, count("feed_forward_length"));
   TAILOR_ASSIGN_OR_RETURN(config_.layers, count("block_count"));
+  // Lists of that length are made below: a claim must not cost memory.
+  if (config_.layers > kLayersMax) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("metadata {} is {}; at most {} are read", key("block_count"),
+                              config_.layers, kLayersMax));
+  }
   TAILOR_ASSIGN_OR_RETURN(config_.heads, count("attention.head_count"));
   TAILOR_ASSIGN_OR_RETURN(config_.key_value_heads, count("attention.head_count_kv", config_.heads));
   TAILOR_ASSIGN_OR_RETURN(

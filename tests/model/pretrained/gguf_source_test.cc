@@ -332,6 +332,15 @@ TEST_F(GgufSourceTest, WhatMayChangeTheMathematicsIsRefusedByName) {
           Code::kDataLoss, "blk.0.attn_q.weight");
 }
 
+TEST_F(GgufSourceTest, ALargeNumberOfLayersIsRefusedBeforeItCostsMemory) {
+  GgufBuilder b;
+  b.str("general.architecture", "llama")
+      .u32("llama.embedding_length", kHidden)
+      .u32("llama.feed_forward_length", kInner)
+      .u32("llama.block_count", 1'000'000'000);
+  refused(b, Code::kInvalidArgument, "llama.block_count is 1000000000; at most 4096");
+}
+
 TEST_F(GgufSourceTest, ReadingOutsideATensorIsRefused) {
   const auto source = opened(model("llama"));
   ASSERT_NE(source, nullptr);
