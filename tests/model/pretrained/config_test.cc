@@ -121,7 +121,8 @@ TEST(Config, PublishedFilesThatLeaveDefaultsOutAreRead) {
 }
 
 TEST(Config, RopeTablesAreThoseOfThePublishedModels) {
-  for (const auto& [name, table] : read("rope_tables.json")["cases"].items()) {
+  const json tables = read("rope_tables.json");
+  for (const auto& [name, table] : tables["cases"].items()) {
     json config = read("llama_untied/config.json");
     config["head_dim"] = table["head_dim"];
     config["rope_theta"] = table["rope_theta"];

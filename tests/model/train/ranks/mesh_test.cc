@@ -42,7 +42,7 @@ void expect_sums_in_order(int size) {
       ASSERT_TRUE(status.is_ok()) << status.message();
       // Floating-point addition is not associative: equal bits say that the order is that of the
       // ranks.
-      EXPECT_EQ(std::memcmp(mine.data(), wanted.data(), count * sizeof(T)), 0)
+      EXPECT_TRUE(count == 0 || std::memcmp(mine.data(), wanted.data(), count * sizeof(T)) == 0)
           << "rank " << mesh.rank() << " of " << size << ", " << count << " numbers";
     }
   });
