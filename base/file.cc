@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 namespace tailor {
 namespace {
@@ -62,6 +63,27 @@ Result<std::string> read_file(const std::string& path, std::uint64_t bytes_max) 
                    fmt::format("{} is larger than {} bytes", path, bytes_max));
     }
   }
+}
+
+Result<std::size_t> read_at(int descriptor, void* data, std::size_t size, std::uint64_t offset,
+                            std::string_view path) {
+  constexpr std::size_t kOnceMax = 1u << 30;  // one call of the system takes little more
+  char* bytes = static_cast<char*>(data);
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::pread(descriptor, bytes + done, std::min(size - done, kOnceMax),
+                                static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return error(errno_status(errno, "read", path));
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+std::string program_folder() {
+  std::error_code failure;
+  return std::filesystem::read_symlink("/proc/self/exe", failure).parent_path().string();
 }
 
 Status write_file_atomic(const std::string& path, std::string_view content, bool durable) {

@@ -1,6 +1,7 @@
 // Small file helpers that do not lose data: whole-file read, atomic durable replace, directory sync.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,14 @@ namespace tailor {
 /// The whole file. Errors: kNotFound; kUnavailable with the system's reason; kInvalidArgument when the
 /// file is larger than `bytes_max` (a guard against being pointed at the wrong thing).
 Result<std::string> read_file(const std::string& path, std::uint64_t bytes_max = 1ull << 32);
+
+/// Fills `data` with up to `size` bytes of the open file `descriptor` from `offset` on; fewer come only
+/// at the file's end. Returns how many. Errors: the system's reason, with `path`.
+Result<std::size_t> read_at(int descriptor, void* data, std::size_t size, std::uint64_t offset,
+                            std::string_view path);
+
+/// The folder that holds the running program; empty where the system does not say.
+std::string program_folder();
 
 /// Writes a temporary file beside `path`, fsyncs it, renames it over `path`, fsyncs the folder: a reader
 /// sees the old content or the new, also after a power cut. Errors: kResourceExhausted on a full disk,

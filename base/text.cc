@@ -90,6 +90,18 @@ std::string nearest_name(std::string_view name, std::span<const std::string_view
   return best;
 }
 
+std::optional<int> cuda_index(std::string_view device) {
+  constexpr std::string_view kCuda = "cuda:";
+  if (!device.starts_with(kCuda)) return std::nullopt;
+  const std::string_view digits = device.substr(kCuda.size());
+  int index = -1;
+  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (failure != std::errc() || end != digits.data() + digits.size() || index < 0) {
+    return std::nullopt;
+  }
+  return index;
+}
+
 std::string with_thousands(std::int64_t value) {
   const bool negative = value < 0;
   std::string digits = std::to_string(value);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 /// The known name nearest to `name`, or "" when none is close enough to be meant (more than a third of
 /// its letters differ).
 std::string nearest_name(std::string_view name, std::span<const std::string_view> known);
+
+/// N of the device name "cuda:N", N >= 0; nullopt for every other text.
+std::optional<int> cuda_index(std::string_view device);
 
 /// "113,246,208".
 std::string with_thousands(std::int64_t value);

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "client/table.h"
 
 namespace tailor::client {
@@ -20,9 +20,7 @@ constexpr const char* kDataProgram = "tailor data";
 
 /// Replaces this process. Returns only by throwing.
 [[noreturn]] void run_tokenizer(std::vector<std::string> words) {
-  std::error_code code;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
-  const std::string program = (self.parent_path() / "tailor-tokenize").string();
+  const std::string program = program_folder() + "/tailor-tokenize";
   words.insert(words.begin(), kDataProgram);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -7,11 +7,11 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/file.h"
+#include "model/data/token_ids.h"
 
 namespace tailor::data {
 namespace {
@@ -30,22 +30,10 @@ constexpr std::array<LlmcKind, 2> kLlmcKinds = {
 
 Status read_fully(int fd, void* data, std::size_t size, std::uint64_t offset,
                   const std::string& path) {
-  char* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t got = ::pread(fd, bytes, size, static_cast<off_t>(offset));
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return errno_status(errno, "read", path);
-    }
-    if (got == 0) {
-      return Status(Code::kDataLoss,
-                    fmt::format("{} ends at byte {}: it was cut while in use", path, offset));
-    }
-    bytes += got;
-    offset += static_cast<std::uint64_t>(got);
-    size -= static_cast<std::size_t>(got);
-  }
-  return Status::ok();
+  TAILOR_ASSIGN_OR_RETURN(const std::size_t got, read_at(fd, data, size, offset, path));
+  if (got == size) return Status::ok();
+  return Status(Code::kDataLoss,
+                fmt::format("{} ends at byte {}: it was cut while in use", path, offset + got));
 }
 
 }  // namespace
@@ -157,14 +145,9 @@ Status BinFile::read(std::uint64_t position, std::span<std::uint32_t> out) const
   if (info.token_bytes == 4) {
     return read_fully(impl_->fd, out.data(), out.size_bytes(), offset, impl_->path);
   }
-  // As TokenShardReader: into the upper half, then widened from the front in place.
-  auto* narrow = reinterpret_cast<unsigned char*>(out.data()) + out.size() * 2;
-  TAILOR_RETURN_IF_ERROR(read_fully(impl_->fd, narrow, out.size() * 2, offset, impl_->path));
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t id;
-    std::memcpy(&id, narrow + 2 * i, sizeof id);
-    out[i] = id;
-  }
+  TAILOR_RETURN_IF_ERROR(
+      read_fully(impl_->fd, narrow_half(out), out.size() * 2, offset, impl_->path));
+  widen_ids(out);
   return Status::ok();
 }
 

@@ -199,10 +199,7 @@ Result<PrepareSummary> import_dataset(const std::vector<std::string>& training,
     summary.already_done = true;
     return summary;
   }
-  DataProgress progress;
-  for (const CorpusFile& file : inputs.names) progress.bytes_total += file.bytes;
-  for (const ManifestSource& source : writer.sources()) progress.resumed_bytes += source.bytes;
-  progress.resumed_tokens = writer.tokens(kTrain) + writer.tokens(kValidation);
+  DataProgress progress = progress_at(writer, inputs.names);
   summary.resumed_tokens = progress.resumed_tokens;
   TAILOR_RETURN_IF_ERROR(copy_all(inputs, identity, options, progress, &writer));
   TAILOR_ASSIGN_OR_RETURN(summary.manifest, writer.finish());

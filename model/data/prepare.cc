@@ -312,6 +312,14 @@ bool is_validation_document(std::string_view name, double fraction) {
   return static_cast<double>(hash >> 11) * 0x1.0p-53 < fraction;
 }
 
+DataProgress progress_at(const DatasetWriter& writer, const std::vector<CorpusFile>& files) {
+  DataProgress progress;
+  for (const CorpusFile& file : files) progress.bytes_total += file.bytes;
+  for (const ManifestSource& source : writer.sources()) progress.resumed_bytes += source.bytes;
+  progress.resumed_tokens = writer.tokens(kTrain) + writer.tokens(kValidation);
+  return progress;
+}
+
 Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
                                        const Tokenizer& tokenizer, const PrepareOptions& options) {
   TAILOR_RETURN_IF_ERROR(check_options(options));
@@ -336,10 +344,7 @@ Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
     summary.already_done = true;
     return summary;
   }
-  DataProgress progress;
-  for (const CorpusFile& file : files) progress.bytes_total += file.bytes;
-  for (const ManifestSource& source : writer.sources()) progress.resumed_bytes += source.bytes;
-  progress.resumed_tokens = writer.tokens(kTrain) + writer.tokens(kValidation);
+  DataProgress progress = progress_at(writer, files);
   summary.resumed_tokens = progress.resumed_tokens;
 
   Status written;

@@ -19,6 +19,8 @@
 
 namespace tailor::data {
 
+class DatasetWriter;
+
 /// Share of documents held out unless told otherwise.
 inline constexpr double kValidationFractionDefault = 0.01;
 inline constexpr std::uint64_t kShardTokensDefault = 100'000'000;
@@ -35,6 +37,8 @@ struct DataProgress {
   std::uint64_t resumed_bytes = 0;   ///< done by an earlier run
   std::uint64_t resumed_tokens = 0;  ///< likewise
 };
+/// What a run over `files` starts with when it goes on where `writer` stands.
+DataProgress progress_at(const DatasetWriter& writer, const std::vector<CorpusFile>& files);
 using DataProgressSink = std::function<void(const DataProgress&)>;
 
 struct PrepareOptions {

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "model/data/token_ids.h"
 #include "model/data/token_shard_format.h"
 
 namespace tailor::data {
@@ -88,22 +89,11 @@ Status write_all(int fd, const void* data, std::size_t size, off_t offset,
 
 /// Reads exactly `size` bytes. kDataLoss when the file ends before.
 Status read_all(int fd, void* data, std::size_t size, off_t offset, const std::string& path) {
-  char* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t got = ::pread(fd, bytes, size, offset);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return errno_status(errno, "read", path);
-    }
-    if (got == 0) {
-      return Status(Code::kDataLoss, fmt::format("token shard {} ends at byte {}: it was cut", path,
-                                                 static_cast<std::int64_t>(offset)));
-    }
-    bytes += got;
-    offset += got;
-    size -= static_cast<std::size_t>(got);
-  }
-  return Status::ok();
+  const auto begin = static_cast<std::uint64_t>(offset);
+  TAILOR_ASSIGN_OR_RETURN(const std::size_t got, read_at(fd, data, size, begin, path));
+  if (got == size) return Status::ok();
+  return Status(Code::kDataLoss,
+                fmt::format("token shard {} ends at byte {}: it was cut", path, begin + got));
 }
 
 std::string folder_of(const std::string& path) {
@@ -389,15 +379,9 @@ Status TokenShardReader::read(std::uint64_t position, std::span<std::uint32_t> o
   if (info.token_bytes == 4) {
     TAILOR_RETURN_IF_ERROR(read_all(impl_->fd, out.data(), out.size_bytes(), offset, impl_->path));
   } else {
-    // Two-byte ids are read into the upper half of `out` and widened from the front in place: the
-    // write at element i never passes the unread ids at i and later.
-    auto* narrow = reinterpret_cast<unsigned char*>(out.data()) + out.size() * 2;
-    TAILOR_RETURN_IF_ERROR(read_all(impl_->fd, narrow, out.size() * 2, offset, impl_->path));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      std::uint16_t id;
-      std::memcpy(&id, narrow + 2 * i, sizeof id);
-      out[i] = id;
-    }
+    TAILOR_RETURN_IF_ERROR(
+        read_all(impl_->fd, narrow_half(out), out.size() * 2, offset, impl_->path));
+    widen_ids(out);
   }
   std::uint32_t max_id = 0;
   for (const std::uint32_t id : out) max_id = std::max(max_id, id);

@@ -99,21 +99,17 @@ JoinedFile::~JoinedFile() {
 Status JoinedFile::read(std::uint64_t position, void* out, std::size_t size) const {
   char* at = static_cast<char*>(out);
   for (const Part& part : parts_) {
-    while (size > 0 && position >= part.begin && position < part.begin + part.size) {
-      const std::uint64_t offset = position - part.begin;
-      const std::size_t wanted = std::min<std::uint64_t>({size, part.size - offset, 1u << 30});
-      const ssize_t got = ::pread(part.descriptor, at, wanted, static_cast<off_t>(offset));
-      if (got < 0) {
-        if (errno == EINTR) continue;
-        return errno_status(errno, "read", part.path);
-      }
-      if (got == 0) {
-        return Status(Code::kDataLoss, fmt::format("{}: was cut while it was read", part.path));
-      }
-      at += got;
-      position += static_cast<std::uint64_t>(got);
-      size -= static_cast<std::size_t>(got);
+    if (size == 0 || position < part.begin || position >= part.begin + part.size) continue;
+    const std::uint64_t offset = position - part.begin;
+    const std::size_t wanted = std::min<std::uint64_t>(size, part.size - offset);
+    TAILOR_ASSIGN_OR_RETURN(const std::size_t got,
+                            read_at(part.descriptor, at, wanted, offset, part.path));
+    if (got < wanted) {
+      return Status(Code::kDataLoss, fmt::format("{}: was cut while it was read", part.path));
     }
+    at += wanted;
+    position += wanted;
+    size -= wanted;
   }
   return Status::ok();
 }

@@ -132,20 +132,11 @@ struct SafetensorsFile::Impl {
 
 Status SafetensorsFile::Impl::pread_all(std::int64_t offset, void* to, std::int64_t bytes,
                                         std::string_view what) const {
-  auto* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = ::pread(
-        file.get(), at, static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 30)), offset);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      return errno_status(errno, "read", path);
-    }
-    if (got == 0) return damaged(path, fmt::format("{} is cut: the file has become shorter", what));
-    at += got;
-    offset += got;
-    bytes -= got;
-  }
-  return Status::ok();
+  const auto wanted = static_cast<std::size_t>(bytes);
+  TAILOR_ASSIGN_OR_RETURN(const std::size_t got, read_at(file.get(), to, wanted,
+                                                         static_cast<std::uint64_t>(offset), path));
+  if (got == wanted) return Status::ok();
+  return damaged(path, fmt::format("{} is cut: the file has become shorter", what));
 }
 
 Status SafetensorsFile::Impl::add(const std::string& name, const nlohmann::json& entry,

@@ -1,24 +1,22 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/temporary_folder.h"
 
 namespace tailor {
 namespace {
 
 class File : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("tailor_file_" + std::to_string(::getpid()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(File, AtomicWriteReplacesTheWholeContentAndLeavesNoTemporaryFile) {
@@ -54,6 +52,26 @@ TEST_F(File, ASizeThatAFileOnlyClaimsIsNotAllocated) {
 TEST_F(File, AFullDiskIsResourceExhausted) {
   EXPECT_EQ(errno_status(ENOSPC, "write", "x").code(), Code::kResourceExhausted);
   EXPECT_FALSE(write_file_atomic(path("no/such/folder/a"), "x").is_ok());
+}
+
+TEST_F(File, ReadingAtAPlaceGivesLessOnlyAtTheEnd) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "0123456789").is_ok());
+  const int file = ::open(path("a").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  std::string bytes(4, '.');
+  EXPECT_EQ(read_at(file, bytes.data(), 4, 3, "a").value(), 4u);
+  EXPECT_EQ(bytes, "3456");
+  EXPECT_EQ(read_at(file, bytes.data(), 4, 8, "a").value(), 2u);
+  EXPECT_EQ(bytes, "8956");
+  EXPECT_EQ(read_at(file, bytes.data(), 4, 100, "a").value(), 0u);
+  ::close(file);
+  const auto closed = read_at(-1, bytes.data(), 4, 0, "the file");
+  ASSERT_FALSE(closed.has_value());
+  EXPECT_NE(closed.error().message().find("cannot read the file"), std::string::npos);
+}
+
+TEST_F(File, TheFolderOfTheRunningProgramHoldsIt) {
+  EXPECT_TRUE(std::filesystem::exists(program_folder() + "/base_test")) << program_folder();
 }
 
 }  // namespace

@@ -70,5 +70,14 @@ TEST(Text, ControlCharactersAreSpelledOutAndEverythingElseIsKept) {
   EXPECT_EQ(escape_controls("\xE2\x80"), "\xE2\x80");           // cut: passes
 }
 
+TEST(Text, CudaDevicesAreNamedByAWholeNumber) {
+  EXPECT_EQ(cuda_index("cuda:0"), 0);
+  EXPECT_EQ(cuda_index("cuda:12"), 12);
+  for (const char* other : {"", "cpu", "cuda", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:+1",
+                            "cuda: 1", "CUDA:1", "cuda:99999999999"}) {
+    EXPECT_EQ(cuda_index(other), std::nullopt) << other;
+  }
+}
+
 }  // namespace
 }  // namespace tailor

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor {
 namespace {
@@ -25,13 +26,7 @@ class DataCommand : public ::testing::Test {
     std::string out, err;
   };
 
-  DataCommand() {
-    std::string folder = (std::filesystem::temp_directory_path() / "data-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
-    dir_ = folder;
-    std::ofstream(path("a.txt")) << "some text\n";
-  }
-  ~DataCommand() override { std::filesystem::remove_all(dir_); }
+  DataCommand() { std::ofstream(path("a.txt")) << "some text\n"; }
 
   std::string path(const std::string& name) const { return dir_ + "/" + name; }
   Ran run(const std::string& arguments) const {
@@ -42,7 +37,8 @@ class DataCommand : public ::testing::Test {
             read_file(err).value_or("")};
   }
 
-  std::string dir_;
+  const test::TemporaryFolder temporary_;
+  const std::string dir_ = temporary_.path();
 };
 
 TEST_F(DataCommand, PreparesVerifiesAndShows) {

@@ -18,6 +18,7 @@
 
 #include "base/file.h"
 #include "geometry/npy.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor {
 namespace {
@@ -37,13 +38,6 @@ struct Ran {
 
 class GeometryCommand : public ::testing::Test {
  protected:
-  GeometryCommand() {
-    std::string folder = (std::filesystem::temp_directory_path() / "geometry-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
-    dir_ = folder;
-  }
-  ~GeometryCommand() override { std::filesystem::remove_all(dir_); }
-
   Ran run(const std::string& arguments) const {
     const std::string out = path("stdout"), err = path("stderr");
     const int status = std::system(
@@ -96,7 +90,8 @@ class GeometryCommand : public ::testing::Test {
     return names;
   }
 
-  std::filesystem::path dir_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path dir_ = temporary_.path();
 };
 
 std::string command_geometry(const std::string& reference_name) {

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/temporary_folder.h"
+
 namespace tailor::coordinator {
 namespace {
 
@@ -28,16 +30,14 @@ TEST(Config, HasDefaultsThatServeLoopbackOnly) {
 }
 
 TEST(Config, TheCommandLineWinsOverTheFileAndTheFileOverDefaults) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tailor-config-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::string file = folder + "/c.toml";
+  const test::TemporaryFolder folder;
+  const std::string file = folder.file("c.toml");
   std::ofstream(file) << "database = \"file.db\"\nheartbeat = \"2s\"\nlease = \"60s\"\n";
   const auto command = parse({"--config", file.c_str(), "--lease", "90s"});
   ASSERT_TRUE(command.has_value()) << command.error().message();
   EXPECT_EQ(command->config.database, (std::filesystem::current_path() / "file.db").string());
   EXPECT_EQ(command->config.heartbeat_ms, 2'000);
   EXPECT_EQ(command->config.lease_ms, 90'000);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Config, RefusesAnUnknownKeyWithThePlaceAndTheNearestName) {

@@ -15,6 +15,7 @@
 
 #include "tests/coordinator/engine/support.h"
 #include "tests/coordinator/http/raw_client.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::coordinator {
 namespace {
@@ -33,16 +34,9 @@ std::string text_of(const fs::path& path) {
 
 class ProgramTest : public ::testing::Test {
  protected:
-  ProgramTest() {
-    std::string name = (fs::temp_directory_path() / "tailor-program-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   ~ProgramTest() override {
     for (const pid_t pid : running_) ::kill(pid, SIGKILL);
     for (const pid_t pid : running_) ::waitpid(pid, nullptr, 0);
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
   }
 
   /// Starts the program in the folder; its stderr goes to the file "log".
@@ -100,7 +94,8 @@ class ProgramTest : public ::testing::Test {
     return wait(served.pid);
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   std::vector<pid_t> running_;
 };
 

@@ -16,6 +16,7 @@ namespace {
 using testing::distances_of;
 using testing::normal_cloud;
 using testing::PlainAccelerator;
+using testing::random_rows;
 
 class GeometryOnGpu : public ::testing::Test {
  protected:
@@ -30,15 +31,6 @@ class GeometryOnGpu : public ::testing::Test {
   std::unique_ptr<Accelerator> gpu_;
   PlainAccelerator plain_;
 };
-
-PaddedRows random_rows(std::size_t count, std::size_t width, std::uint64_t seed) {
-  PaddedRows rows(count, width);
-  Rng rng(seed);
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t k = 0; k < width; ++k) rows.row(i)[k] = rng.normal();
-  }
-  return rows;
-}
 
 TEST_F(GeometryOnGpu, SquaredDifferencesHaveTheSameBits) {
   for (const std::size_t n : {2u, 15u, 16u, 17u, 130u}) {

@@ -11,14 +11,7 @@
 namespace tailor::geometry {
 namespace {
 
-PaddedRows random_rows(std::size_t count, std::size_t width, std::uint64_t seed) {
-  PaddedRows rows(count, width);
-  Rng rng(seed);
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t k = 0; k < width; ++k) rows.row(i)[k] = rng.normal();
-  }
-  return rows;
-}
+using testing::random_rows;
 
 TEST(Kernels, SquaredDifferencesMatchThePlainSum) {
   for (const std::size_t width : {1u, 7u, 8u, 9u, 64u, 131u}) {

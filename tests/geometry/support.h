@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "geometry/cloud.h"
 #include "geometry/distance.h"
+#include "geometry/kernels.h"
 
 namespace tailor::geometry::testing {
 
@@ -24,6 +25,16 @@ inline Cloud normal_cloud(std::size_t n, std::size_t d, std::uint64_t seed) {
   cloud.dimension = d;
   for (std::size_t i = 0; i < n * d; ++i) cloud.values.push_back(rng.normal());
   return cloud;
+}
+
+/// `count` rows of `width` standard normal numbers, padded.
+inline PaddedRows random_rows(std::size_t count, std::size_t width, std::uint64_t seed) {
+  PaddedRows rows(count, width);
+  Rng rng(seed);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t k = 0; k < width; ++k) rows.row(i)[k] = rng.normal();
+  }
+  return rows;
 }
 
 inline Cloud make_cloud(std::size_t dimension, std::vector<double> values) {

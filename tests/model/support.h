@@ -2,6 +2,7 @@
 // shapes.
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -18,6 +19,7 @@
 #include "geometry/npy.h"
 #include "model/pretrained/safetensors.h"
 #include "model/shape/architecture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::test {
 
@@ -27,7 +29,18 @@ inline const bool kOneThread = [] {
   return true;
 }();
 
-/// tests/data/model/NAME. tests/gpu.sh runs tests where they were not built and says where the data is.
+/// Random tensors of a test are the same in every run, whichever tests ran before it. LibTorch
+/// seeds its generator anew in every process.
+class SeedEveryTest : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo&) override { at::manual_seed(1); }
+};
+inline const bool kSeeded = [] {
+  testing::UnitTest::GetInstance()->listeners().Append(new SeedEveryTest);  // gtest owns it
+  return true;
+}();
+
+/// tests/data/model/NAME. tests/gpu.sh runs tests where they were not built and says where the data
+/// is.
 inline std::string reference(const std::string& name) {
   const char* given = std::getenv("TAILOR_TEST_DATA");
   return std::string(given != nullptr ? given : TAILOR_TEST_DATA) + "/model/" + name;
@@ -64,25 +77,6 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
-
-/// A new empty folder, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// A decoder small enough to run in milliseconds; tests change what they are about.
 inline shape::Architecture small_architecture() {

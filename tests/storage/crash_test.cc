@@ -12,12 +12,13 @@
 #include "base/rng.h"
 #include "numbered_batch.h"
 #include "storage/sqlite_store.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
 namespace {
 
 using namespace testing;  // NOLINT
+using test::TemporaryFolder;
 
 class Child {
  public:

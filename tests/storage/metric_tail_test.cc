@@ -6,12 +6,13 @@
 
 #include "rows.h"
 #include "storage/sqlite_store.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
 namespace {
 
 using namespace testing;  // NOLINT
+using test::TemporaryFolder;
 
 class MetricTailTest : public ::testing::Test {
  protected:

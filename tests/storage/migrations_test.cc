@@ -8,12 +8,13 @@
 #include "base/file.h"
 #include "rows.h"
 #include "storage/sqlite_store.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
 namespace {
 
 using namespace testing;  // NOLINT
+using test::TemporaryFolder;
 using ::testing::HasSubstr;
 
 std::vector<Migration> with_future(std::string_view sql) {

@@ -8,12 +8,13 @@
 
 #include "rows.h"
 #include "storage/sqlite_store.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
 namespace {
 
 using namespace testing;  // NOLINT
+using test::TemporaryFolder;
 using ::testing::HasSubstr;
 
 LogRow log_piece(std::uint64_t number, std::size_t bytes) {

@@ -5,12 +5,13 @@
 #include "base/file.h"
 #include "rows.h"
 #include "storage/sqlite_store.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
 namespace {
 
 using namespace testing;  // NOLINT
+using test::TemporaryFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Cells = std::vector<std::optional<std::string>>;

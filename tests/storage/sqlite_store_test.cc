@@ -13,12 +13,13 @@
 #include "base/file.h"
 #include "rows.h"
 #include "storage/file_guard.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
 namespace {
 
 using namespace testing;  // NOLINT
+using test::TemporaryFolder;
 using ::testing::HasSubstr;
 
 const SqliteOptions kOptions{.allow_network_file_system = true};
@@ -72,7 +73,7 @@ TEST(SqliteStore, MissingFoldersAndFoldersInThePlaceOfFilesAreRefused) {
   const Status missing = open_status(folder.file("no/such/a.db"));
   EXPECT_EQ(missing.code(), Code::kNotFound);
   EXPECT_THAT(missing.message(), HasSubstr("no/such"));
-  EXPECT_EQ(open_status(folder.path().string()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(open_status(folder.path()).code(), Code::kInvalidArgument);
   EXPECT_EQ(open_status("").code(), Code::kInvalidArgument);
 }
 
@@ -224,7 +225,7 @@ TEST(SqliteStore, ABackupOntoItselfOrOntoAnOpenDatabaseIsRefused) {
   EXPECT_EQ(store->backup(folder.file("a.db")).code(), Code::kInvalidArgument);
   EXPECT_EQ(store->backup(folder.file("b.db")).code(), Code::kFailedPrecondition);
   EXPECT_EQ(store->backup(folder.file("no/such/c.db")).code(), Code::kNotFound);
-  EXPECT_EQ(store->backup(folder.path().string()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(store->backup(folder.path()).code(), Code::kInvalidArgument);
   EXPECT_EQ(store->backup("").code(), Code::kInvalidArgument);
   EXPECT_EQ(store->sweeps()->size(), 1u);
 }

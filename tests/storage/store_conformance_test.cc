@@ -3,7 +3,7 @@
 
 #include "storage/memory_store.h"
 #include "storage/sqlite_store.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::storage::testing {
 namespace {
@@ -28,7 +28,7 @@ class SqliteHolder final : public StoreHolder {
   }
 
  private:
-  TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
   std::unique_ptr<Store> store_;
 };
 

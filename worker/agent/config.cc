@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "base/config.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tailor::agent {
@@ -220,9 +221,8 @@ Status complete_config(WorkerConfig* config) {
   TAILOR_RETURN_IF_ERROR(in_range("--drain-limit", c.drain_limit_ms, 0, kYear, "ms"));
   TAILOR_RETURN_IF_ERROR(in_range("--idle-time", c.idle_time_ms, 0, kYear, "ms"));
   if (c.trainer.empty()) {
-    std::error_code failure;
-    const fs::path self = fs::read_symlink("/proc/self/exe", failure);
-    if (!failure) c.trainer = (self.parent_path() / "tailor-trainer").string();
+    const std::string folder = program_folder();
+    if (!folder.empty()) c.trainer = folder + "/tailor-trainer";
   }
   TAILOR_RETURN_IF_ERROR(absolute("--trainer", &c.trainer));
   return Status::ok();

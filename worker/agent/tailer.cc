@@ -36,16 +36,9 @@ Result<std::string> ReadOnlyFile::read(std::uint64_t offset, std::size_t bytes_m
     if (fd_ < 0) return error(errno_status(errno, "open", path_));
   }
   std::string bytes(bytes_max, '\0');
-  std::size_t done = 0;
-  while (done < bytes_max) {
-    const ssize_t got =
-        ::pread(fd_, bytes.data() + done, bytes_max - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return error(errno_status(errno, "read", path_));
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  bytes.resize(done);
+  TAILOR_ASSIGN_OR_RETURN(const std::size_t got,
+                          read_at(fd_, bytes.data(), bytes_max, offset, path_));
+  bytes.resize(got);
   return bytes;
 }
 

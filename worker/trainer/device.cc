@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
-#include <filesystem>
+#include <optional>
 #include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
 
 namespace tailor::trainer {
 namespace {
 
-constexpr std::string_view kCuda = "cuda:";
 constexpr const char* kPlugin = "libtailor_cuda.so";
 
 // Exported by the plugin (model/kernels/cuda/plugin.cc).
@@ -54,20 +55,12 @@ std::vector<std::string_view> words_of(std::string_view text) {
 
 Result<OpenDevice> open_device(std::string_view name) {
   if (name == "cpu") return OpenDevice{};
-  int index = -1;
-  if (name.starts_with(kCuda)) {
-    const std::string_view digits = name.substr(kCuda.size());
-    const auto [end, failure] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (failure != std::errc() || end != digits.data() + digits.size()) index = -1;
-  }
-  if (index < 0 || index > 127) {
+  const std::optional<int> index = cuda_index(name);
+  if (!index || *index > 127) {
     return error(Code::kInvalidArgument,
                  fmt::format("device is \"{}\"; \"cpu\" or \"cuda:N\" is allowed", name));
   }
-  std::error_code failure;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", failure);
-  const std::string path = (program.parent_path() / kPlugin).string();
+  const std::string path = program_folder() + "/" + kPlugin;
   // Never closed: its kernels are registered with LibTorch's dispatcher.
   void* plugin = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (plugin == nullptr) {
@@ -85,14 +78,14 @@ Result<OpenDevice> open_device(std::string_view name) {
     return error(Code::kFailedPrecondition,
                  fmt::format("{} is of another version of Tailor: build both together", path));
   }
-  if (index >= count()) {
+  if (*index >= count()) {
     return error(
         Code::kFailedPrecondition,
         fmt::format("{} is not there: {} GPUs are visible to this process", name, count()));
   }
   return OpenDevice{
-      at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index)), device_name(index),
-      [make_graph, index] { return std::unique_ptr<kernels::Graph>(make_graph(index)); }};
+      at::Device(at::kCUDA, static_cast<at::DeviceIndex>(*index)), device_name(*index),
+      [make_graph, index = *index] { return std::unique_ptr<kernels::Graph>(make_graph(index)); }};
 }
 
 std::optional<double> dense_bf16_peak(std::string_view device_name) {

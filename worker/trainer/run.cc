@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -19,6 +18,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/logging.h"
+#include "base/text.h"
 #include "model/train/ranks/group.h"
 #include "model/train/trial.h"
 #include "protocol/convert.h"
@@ -128,13 +128,8 @@ std::string common_task(protocol::TrialSpec spec) {
 
 // "cuda:N" moved on by the rank's number on its machine.
 std::string device_of(const std::string& device, int local_rank) {
-  constexpr std::string_view kGpu = "cuda:";
-  int index = 0;
-  if (local_rank == 0 || !device.starts_with(kGpu)) return device;
-  const std::string_view digits = std::string_view(device).substr(kGpu.size());
-  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  if (failure != std::errc() || end != digits.data() + digits.size()) return device;
-  return fmt::format("cuda:{}", index + local_rank);
+  const std::optional<int> index = cuda_index(device);
+  return index ? fmt::format("cuda:{}", *index + local_rank) : device;
 }
 
 // One process's part of a trial. Built once, used once.

@@ -16,6 +16,7 @@
 #include "tailor/v1/coordinator.grpc.pb.h"
 #include "tailor/v1/worker.grpc.pb.h"
 #include "tests/coordinator/engine/support.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::rpc {
 namespace {
@@ -563,10 +564,7 @@ class SqliteServerTest : public ServerTest {
  protected:
   SqliteServerTest() {
     stop();
-    std::string name = (std::filesystem::temp_directory_path() / "tailor-rpc-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    auto opened = storage::open_sqlite((folder_ / "t.db").string());
+    auto opened = storage::open_sqlite(temporary_.file("t.db"));
     EXPECT_TRUE(opened.has_value());
     sqlite_ = std::move(*opened);
     start(*sqlite_);
@@ -574,10 +572,8 @@ class SqliteServerTest : public ServerTest {
   ~SqliteServerTest() override {
     stop();
     sqlite_.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
   std::unique_ptr<storage::Store> sqlite_;
 };
 
@@ -601,16 +597,16 @@ TEST_F(SqliteServerTest, AnswersASelectAndRefusesAWrite) {
 TEST_F(SqliteServerTest, BacksUpToANewFileAndNeverOverOne) {
   submit(sweep_text());
   v1::BackupRequest request;
-  request.set_path((folder_ / "copy.db").string());
+  request.set_path(temporary_.file("copy.db"));
   v1::BackupResponse response;
   const auto status = call(&Stub::Backup, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(response.bytes(), std::filesystem::file_size(folder_ / "copy.db"));
+  EXPECT_EQ(response.bytes(), std::filesystem::file_size(request.path()));
   EXPECT_EQ(call(&Stub::Backup, request, &response).error_code(), grpc::StatusCode::ALREADY_EXISTS);
   request.set_path("copy.db");
   EXPECT_EQ(call(&Stub::Backup, request, &response).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
-  const auto copy = storage::open_sqlite((folder_ / "copy.db").string());
+  const auto copy = storage::open_sqlite(temporary_.file("copy.db"));
   ASSERT_TRUE(copy.has_value());
   EXPECT_TRUE((*copy)->sweep_by_name("taper").has_value());
 }

@@ -12,7 +12,6 @@ namespace {
 class DatasetTest : public TemporaryFolder {
  protected:
   void SetUp() override {
-    TemporaryFolder::SetUp();
     write_shard(path("x-train-00000.tokens"), {0, 1, 2, 3});
     write_shard(path("x-train-00001.tokens"), {});
     write_shard(path("x-train-00002.tokens"), {4});

@@ -34,7 +34,6 @@ std::string llmc(std::int32_t magic, std::int32_t version, std::int32_t count,
 class Import : public TemporaryFolder {
  protected:
   void SetUp() override {
-    TemporaryFolder::SetUp();
     Rng rng(3);
     for (int i = 0; i < 5000; ++i) {
       ids_.push_back(i % 100 == 0 ? 50256 : static_cast<std::uint32_t>(rng.below(50256)));

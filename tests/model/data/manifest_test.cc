@@ -15,7 +15,6 @@ namespace {
 class Manifest : public TemporaryFolder {
  protected:
   void SetUp() override {
-    TemporaryFolder::SetUp();
     for (int i = 0; i < 40; ++i)
       write("c/" + std::to_string(i) + ".txt", "text " + std::to_string(i));
     PrepareOptions options;

@@ -21,7 +21,6 @@ constexpr std::int64_t kTime = 16;
 class Prefetch : public TemporaryFolder {
  protected:
   void SetUp() override {
-    TemporaryFolder::SetUp();
     std::vector<std::uint32_t> ids(5000);
     for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint32_t>(i * 7 % 1000);
     write_shard(path("a.tokens"), ids);

@@ -20,7 +20,6 @@ namespace {
 class Prepare : public TemporaryFolder {
  protected:
   void SetUp() override {
-    TemporaryFolder::SetUp();
     for (int i = 0; i < 200; ++i) {
       write("corpus/" + std::to_string(i) + ".txt", "document " + std::to_string(i) + "\n");
     }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -17,21 +16,13 @@
 
 #include "base/hash.h"
 #include "model/data/token_shard.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::data {
 
 /// A fixture with an empty folder that goes away with the test.
 class TemporaryFolder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() /
-              ("tailor_data_" + std::to_string(::getpid()) + "_" + test->test_suite_name() + "_" +
-               test->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   /// Writes a file (its folders too) and returns its path.
@@ -46,7 +37,8 @@ class TemporaryFolder : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 inline std::string gzip(std::string_view text) {

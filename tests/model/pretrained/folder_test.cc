@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "model/pretrained/safetensors.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::pretrained {
 namespace {
@@ -16,12 +17,6 @@ using testing::HasSubstr;
 
 class FolderTest : public testing::Test {
  protected:
-  FolderTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-pf-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~FolderTest() override { std::filesystem::remove_all(folder_); }
-
   void shard(const std::string& name, const std::vector<std::string>& tensors) {
     const float values[] = {1, 2, 3, 4};
     std::vector<TensorData> data;
@@ -39,7 +34,8 @@ class FolderTest : public testing::Test {
     EXPECT_THAT(source.error().message(), HasSubstr(says));
   }
 
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(FolderTest, OneFileIsASource) {

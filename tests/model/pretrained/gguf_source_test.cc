@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "tests/model/pretrained/gguf_builder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::pretrained {
 namespace {
@@ -27,13 +28,6 @@ constexpr int kHidden = 8, kHeads = 4, kKeyHeads = 2, kHead = 6, kInner = 10, kV
 
 class GgufSourceTest : public testing::Test {
  protected:
-  GgufSourceTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-gs-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-    path_ = folder_ + "/m.gguf";
-  }
-  ~GgufSourceTest() override { std::filesystem::remove_all(folder_); }
-
   Result<std::unique_ptr<GgufSource>> open(const GgufBuilder& builder) const {
     std::ofstream(path_, std::ios::binary) << builder.bytes();
     return open_gguf_source(path_);
@@ -82,7 +76,8 @@ class GgufSourceTest : public testing::Test {
     return b;
   }
 
-  std::string folder_, path_;
+  const test::TemporaryFolder temporary_;
+  const std::string path_ = temporary_.file("m.gguf");
 };
 
 TEST_F(GgufSourceTest, RowsOfLlamasQueriesAndKeysGoBackToTwoHalvesAHead) {

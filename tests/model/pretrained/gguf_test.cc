@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "model/pretrained/safetensors.h"
 #include "tests/model/pretrained/gguf_builder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::pretrained {
 namespace {
@@ -21,12 +22,6 @@ using testing::HasSubstr;
 
 class GgufTest : public testing::Test {
  protected:
-  GgufTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-gguf-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~GgufTest() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name = "x.gguf") const { return folder_ + "/" + name; }
   void put(const std::string& bytes, const std::string& name = "x.gguf") const {
     std::ofstream(path(name), std::ios::binary) << bytes;
@@ -54,7 +49,8 @@ class GgufTest : public testing::Test {
     return values;
   }
 
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(GgufTest, EveryTypeDequantisesToTheBitsOfThePackageGguf) {

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "model/pretrained/float_types.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::pretrained {
 namespace {
@@ -22,12 +23,6 @@ using testing::HasSubstr;
 
 class SafetensorsTest : public testing::Test {
  protected:
-  SafetensorsTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-st-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~SafetensorsTest() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name = "x.safetensors") const { return folder_ + "/" + name; }
 
   // Two tensors of known content; returns the bytes of the file.
@@ -63,7 +58,8 @@ class SafetensorsTest : public testing::Test {
     return bytes + json + data;
   }
 
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(SafetensorsTest, WhatIsWrittenReadsBack) {

@@ -15,6 +15,7 @@
 #include "model/data/token_shard.h"
 #include "model/data/tokenizer.h"
 #include "protocol/convert.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor {
 namespace {
@@ -33,8 +34,8 @@ struct Output {
 class EvaluateProgramTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    std::string pattern = (fs::temp_directory_path() / "tailor-evaluate-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
+    temporary_ = std::make_unique<test::TemporaryFolder>();
+    folder_ = temporary_->path();
     const auto tokenizer = data::make_byte_tokenizer();
     write_shard("train.tokens", *tokenizer, 4000);
     write_shard("validation.tokens", *tokenizer, 300);
@@ -57,7 +58,7 @@ class EvaluateProgramTest : public testing::Test {
     std::ofstream(folder_ + "/trial/spec.json") << protocol::to_json(spec);
     EXPECT_EQ(trainer("run " + folder_ + "/trial").exit_code, 0);
   }
-  static void TearDownTestSuite() { fs::remove_all(folder_); }
+  static void TearDownTestSuite() { temporary_.reset(); }
 
   static void write_shard(const std::string& name, data::Tokenizer& tokenizer, int words) {
     Rng rng(static_cast<std::uint64_t>(words));
@@ -90,9 +91,11 @@ class EvaluateProgramTest : public testing::Test {
     return result;
   }
 
+  static std::unique_ptr<test::TemporaryFolder> temporary_;
   static std::string folder_;
   const std::string items_ = std::string(TAILOR_TEST_DATA) + "/model/eval";
 };
+std::unique_ptr<test::TemporaryFolder> EvaluateProgramTest::temporary_;
 std::string EvaluateProgramTest::folder_;
 
 TEST_F(EvaluateProgramTest, ScoresTasksOfATrialAndWritesRecords) {

@@ -12,7 +12,6 @@
 namespace tailor {
 namespace {
 
-using protocol::MetricReport;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -29,15 +28,6 @@ class GpuTrialTest : public trainer::TrainerTest {
     spec.train.tokens = spec.train.batch_tokens * steps;
     spec.train.log_every_steps = 1;
     return spec;
-  }
-
-  static std::map<std::int64_t, double> losses(const std::string& trial) {
-    std::map<std::int64_t, double> curve;
-    for (const MetricReport& metric : bodies<MetricReport>(trial)) {
-      const auto found = metric.values.find("train_loss");
-      if (found != metric.values.end()) curve[metric.step] = found->second;
-    }
-    return curve;
   }
 
   static void expect_near(const std::map<std::int64_t, double>& curve,

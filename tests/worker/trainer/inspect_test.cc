@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "geometry/npy.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor {
 namespace {
@@ -24,12 +25,6 @@ std::string reference(const std::string& name) {
 
 class InspectTest : public testing::Test {
  protected:
-  InspectTest() {
-    std::string pattern = (fs::temp_directory_path() / "tailor-inspect-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~InspectTest() override { fs::remove_all(folder_); }
-
   // Runs the trainer; its exit code.
   int run(const std::string& arguments) {
     const std::string command =
@@ -58,7 +53,8 @@ class InspectTest : public testing::Test {
     return worst / largest;
   }
 
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(InspectTest, LogitsAreThoseOfTransformers) {

@@ -156,6 +156,7 @@ TEST_F(TrainerTest, StoppedOrKilledAndResumedATrialEndsWithTheSameBytes) {
   const std::string second = prepare("second", again);
   start(second);
   wait_for_step(second, stopped.step + 25);
+  wait_for_checkpoint(second);  // they are written beside the training
   ::kill(pid_, SIGKILL);
   ASSERT_EQ(wait(), -SIGKILL);
   ASSERT_EQ(bodies<StartedReport>(second).size(), 1u);

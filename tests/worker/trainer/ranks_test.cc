@@ -15,7 +15,6 @@ namespace {
 using protocol::CheckpointReport;
 using protocol::EndClass;
 using protocol::EndReport;
-using protocol::MetricReport;
 using protocol::StartedReport;
 using testing::HasSubstr;
 
@@ -36,15 +35,6 @@ class RanksTest : public trainer::TrainerTest {
     spec.train.log_every_steps = 1;
     spec.train.schedule.warmup_steps = 2;  // so that it learns from the start
     return spec;
-  }
-
-  static std::map<std::int64_t, double> losses(const std::string& trial) {
-    std::map<std::int64_t, double> curve;
-    for (const MetricReport& metric : bodies<MetricReport>(trial)) {
-      const auto found = metric.values.find("train_loss");
-      if (found != metric.values.end()) curve[metric.step] = found->second;
-    }
-    return curve;
   }
 
   static void expect_part_of(const std::map<std::int64_t, double>& part,

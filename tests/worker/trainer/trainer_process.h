@@ -7,10 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -23,6 +26,7 @@
 #include "base/rng.h"
 #include "model/data/token_shard.h"
 #include "protocol/convert.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::trainer {
 
@@ -31,9 +35,6 @@ inline constexpr int kDeadlineMs = 60'000;
 class TrainerTest : public testing::Test {
  protected:
   TrainerTest() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "tailor-trainer-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     write_shard("train.tokens", 40'000, 1);
     write_shard("validation.tokens", 3'000, 2);
   }
@@ -42,7 +43,6 @@ class TrainerTest : public testing::Test {
       ::kill(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);
     }
-    std::filesystem::remove_all(folder_);
   }
 
   // Text-like tokens: the next one depends on the last, so there is something to learn.
@@ -164,6 +164,16 @@ class TrainerTest : public testing::Test {
     return all;
   }
 
+  // Training losses by step.
+  static std::map<std::int64_t, double> losses(const std::string& trial) {
+    std::map<std::int64_t, double> curve;
+    for (const protocol::MetricReport& metric : bodies<protocol::MetricReport>(trial)) {
+      const auto found = metric.values.find("train_loss");
+      if (found != metric.values.end()) curve[metric.step] = found->second;
+    }
+    return curve;
+  }
+
   static protocol::EndReport end(const std::string& trial) {
     const auto all = reports(trial);
     EXPECT_FALSE(all.empty());
@@ -174,22 +184,34 @@ class TrainerTest : public testing::Test {
 
   // Waits until the log has a report of `step` or later.
   void wait_for_step(const std::string& trial, std::int64_t step) {
+    wait_until("no report of step " + std::to_string(step), [&] {
+      const auto metrics = bodies<protocol::MetricReport>(trial);
+      return std::any_of(metrics.begin(), metrics.end(),
+                         [step](const auto& metric) { return metric.step >= step; });
+    });
+  }
+  void wait_for_checkpoint(const std::string& trial) {
+    wait_until("no report of a checkpoint",
+               [&] { return !bodies<protocol::CheckpointReport>(trial).empty(); });
+  }
+
+  // Asks every 2 ms; fails with `otherwise` after kDeadlineMs.
+  static void wait_until(const std::string& otherwise, const std::function<bool()>& condition) {
     const SystemClock clock;
     const MonotonicMs deadline = clock.now_ms() + kDeadlineMs;
     while (clock.now_ms() < deadline) {
-      for (const protocol::MetricReport& metric : bodies<protocol::MetricReport>(trial)) {
-        if (metric.step >= step) return;
-      }
+      if (condition()) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    FAIL() << "no report of step " << step;
+    FAIL() << otherwise;
   }
 
   static std::string weights(const std::string& trial) {
     return read_file(trial + "/artifacts/model.safetensors").value_or("");
   }
 
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   pid_t pid_ = -1;
 };
 

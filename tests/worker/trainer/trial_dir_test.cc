@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "protocol/convert.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::trainer {
 namespace {
@@ -17,12 +18,6 @@ using testing::HasSubstr;
 
 class TrialDirTest : public testing::Test {
  protected:
-  TrialDirTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tailor-dir-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~TrialDirTest() override { std::filesystem::remove_all(folder_); }
-
   static protocol::Report metric(std::int64_t step) {
     protocol::Report report;
     protocol::MetricReport body;
@@ -36,7 +31,8 @@ class TrialDirTest : public testing::Test {
     std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
   }
 
-  std::string folder_;
+  const test::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
   ManualClock clock_{1000};
 };
 

@@ -8,14 +8,13 @@
 
 #include "base/check.h"
 
-namespace tailor::storage::testing {
+namespace tailor::test {
 
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tailor-storage-XXXXXX").string();
-    TAILOR_CHECK(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
+    path_ = (std::filesystem::temp_directory_path() / "tailor-XXXXXX").string();
+    TAILOR_CHECK(::mkdtemp(path_.data()) != nullptr, "no folder {} can be made", path_);
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -23,11 +22,12 @@ class TemporaryFolder {
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  const std::filesystem::path& path() const { return path_; }
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
 };
 
-}  // namespace tailor::storage::testing
+}  // namespace tailor::test
