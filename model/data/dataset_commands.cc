@@ -181,7 +181,8 @@ struct DatasetCommands::Impl {
   Status run_verify();
   Status run_show();
 
-  std::unique_ptr<Tokenizer> find_tokenizer(const std::string& name, const std::string& sha256);
+  std::unique_ptr<tokenizers::Tokenizer> find_tokenizer(const std::string& name,
+                                                        const std::string& sha256);
   Result<Json> first_of(const TokenShardReader& shard, const std::string& tokenizer_name);
   Result<Json> describe(const std::string& path);
 };
@@ -203,7 +204,9 @@ void DatasetCommands::Impl::add_prepare(CLI::App* app) {
   prepare->add_option("sources", paths, "Files and folders of .txt .rst .md .jsonl [.gz .zst]")
       ->required()
       ->type_name("SOURCE");
-  prepare->add_option("--tokenizer,--model", tokenizer, "A SentencePiece model, tokenizer.json, .gguf, a folder with one, or bytes")
+  prepare
+      ->add_option("--tokenizer,--model", tokenizer,
+                   "A SentencePiece model, tokenizer.json, .gguf, a folder with one, or bytes")
       ->required()
       ->type_name("FILE|bytes");
   prepare->add_option("--text-key", text_key, "Member of a JSON line that holds the text")
@@ -268,7 +271,8 @@ void DatasetCommands::Impl::add_verify_and_show(CLI::App* app) {
 }
 
 Status DatasetCommands::Impl::run_prepare() {
-  TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> loaded, load_tokenizer(tokenizer));
+  TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizers::Tokenizer> loaded,
+                          load_tokenizer(tokenizer));
   PrepareOptions options;
   options.folder = folder;
   options.tokenizer_name = tokenizer;
@@ -294,7 +298,7 @@ Status DatasetCommands::Impl::run_prepare() {
 
 Status DatasetCommands::Impl::run_import() {
   ImportOptions options;
-  std::unique_ptr<Tokenizer> loaded;
+  std::unique_ptr<tokenizers::Tokenizer> loaded;
   if (!tokenizer.empty()) {
     TAILOR_ASSIGN_OR_RETURN(loaded, load_tokenizer(tokenizer));
     options.tokenizer = loaded.get();
@@ -350,13 +354,13 @@ Status DatasetCommands::Impl::run_verify() {
 }
 
 /// The tokenizer `name`, if it can be had and is the one with that hash; else null.
-std::unique_ptr<Tokenizer> DatasetCommands::Impl::find_tokenizer(const std::string& name,
-                                                                 const std::string& sha256) {
-  std::unique_ptr<Tokenizer> bytes = make_byte_tokenizer();
+std::unique_ptr<tokenizers::Tokenizer> DatasetCommands::Impl::find_tokenizer(
+    const std::string& name, const std::string& sha256) {
+  std::unique_ptr<tokenizers::Tokenizer> bytes = tokenizers::make_byte_tokenizer();
   if (bytes->sha256() == sha256) return bytes;
   std::error_code code;
   if (!fs::is_regular_file(name, code)) return nullptr;
-  Result<std::unique_ptr<Tokenizer>> loaded = load_tokenizer(name);
+  Result<std::unique_ptr<tokenizers::Tokenizer>> loaded = load_tokenizer(name);
   if (!loaded || (*loaded)->sha256() != sha256) return nullptr;
   return std::move(*loaded);
 }
@@ -367,7 +371,7 @@ Result<Json> DatasetCommands::Impl::first_of(const TokenShardReader& shard,
   std::vector<std::uint32_t> ids(std::min(first_tokens, shard.info().token_count));
   TAILOR_RETURN_IF_ERROR(shard.read(0, ids));
   Json json = {{"ids", ids}, {"text", nullptr}};
-  std::unique_ptr<Tokenizer> decoder;
+  std::unique_ptr<tokenizers::Tokenizer> decoder;
   if (!tokenizer.empty()) {
     TAILOR_ASSIGN_OR_RETURN(decoder, load_tokenizer(tokenizer));
     if (decoder->sha256() != shard.info().tokenizer_sha256) {

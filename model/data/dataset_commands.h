@@ -9,12 +9,13 @@
 #include <string>
 
 #include "base/status.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::data {
 
 /// Loads what --tokenizer names.
-using LoadTokenizer = std::function<Result<std::unique_ptr<Tokenizer>>(const std::string&)>;
+using LoadTokenizer =
+    std::function<Result<std::unique_ptr<tokenizers::Tokenizer>>(const std::string&)>;
 
 /// Not thread-safe.
 class DatasetCommands {

@@ -87,8 +87,8 @@ Result<TokenizerIdentity> identity_of(const Inputs& inputs, const ImportOptions&
 /// Copies one file from `start` on. `split` gets it.
 class FileImport {
  public:
-  FileImport(const BinFile& file, const TokenizerIdentity& identity, const Tokenizer* tokenizer,
-             DatasetWriter* writer)
+  FileImport(const BinFile& file, const TokenizerIdentity& identity,
+             const tokenizers::Tokenizer* tokenizer, DatasetWriter* writer)
       : file_(file), identity_(identity), tokenizer_(tokenizer), writer_(writer) {}
 
   /// Appends ids from position `at` on, up to a block; returns how many.
@@ -126,7 +126,7 @@ class FileImport {
  private:
   const BinFile& file_;
   const TokenizerIdentity& identity_;
-  const Tokenizer* tokenizer_;
+  const tokenizers::Tokenizer* tokenizer_;
   DatasetWriter* writer_;
   std::vector<std::uint32_t> ids_;
   std::uint64_t documents_ = 0;

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "model/data/bin_file.h"
 #include "model/data/prepare.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::data {
 
@@ -26,7 +26,7 @@ struct ImportOptions {
   bool overwrite = false;
   /// The tokenizer that made the ids, if it is at hand: gives vocabulary, EOS, the bytes of text
   /// and its hash. Otherwise bytes of text are unknown (0).
-  const Tokenizer* tokenizer = nullptr;
+  const tokenizers::Tokenizer* tokenizer = nullptr;
   std::string tokenizer_name;
   double save_every_s = 3;
   DataProgressSink progress;

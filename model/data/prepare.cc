@@ -45,7 +45,7 @@ struct Encoded {
   std::uint64_t file_bytes = 0;
 };
 
-Encoded encode_block(Block block, Tokenizer* tokenizer) {
+Encoded encode_block(Block block, tokenizers::Tokenizer* tokenizer) {
   Encoded encoded;
   for (Block::Part& part : block.parts) {
     std::vector<std::uint32_t>& ids = encoded.ids[part.split];
@@ -67,10 +67,10 @@ Encoded encode_block(Block block, Tokenizer* tokenizer) {
 /// thread, `take` from another.
 class EncodingThreads {
  public:
-  EncodingThreads(const Tokenizer& tokenizer, int count)
+  EncodingThreads(const tokenizers::Tokenizer& tokenizer, int count)
       : pending_max_(3 * static_cast<std::size_t>(count)) {
     for (int i = 0; i < count; ++i) {
-      threads_.emplace_back([this, own = std::shared_ptr<Tokenizer>(tokenizer.clone())](
+      threads_.emplace_back([this, own = std::shared_ptr<tokenizers::Tokenizer>(tokenizer.clone())](
                                 const std::stop_token& stop) { work(stop, own.get()); });
     }
   }
@@ -134,7 +134,7 @@ class EncodingThreads {
     std::promise<Encoded> promise;
   };
 
-  void work(const std::stop_token& stop, Tokenizer* tokenizer) {
+  void work(const std::stop_token& stop, tokenizers::Tokenizer* tokenizer) {
     for (;;) {
       Task task;
       {
@@ -321,7 +321,8 @@ DataProgress progress_at(const DatasetWriter& writer, const std::vector<CorpusFi
 }
 
 Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
-                                       const Tokenizer& tokenizer, const PrepareOptions& options) {
+                                       const tokenizers::Tokenizer& tokenizer,
+                                       const PrepareOptions& options) {
   TAILOR_RETURN_IF_ERROR(check_options(options));
   std::vector<std::string> all = inputs;
   all.insert(all.end(), options.validation_inputs.begin(), options.validation_inputs.end());

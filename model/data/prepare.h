@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "model/data/corpus.h"
 #include "model/data/manifest.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::data {
 
@@ -69,6 +69,7 @@ struct PrepareSummary {
 /// range, a split without a document). After a failure the same call goes on where it was saved; a
 /// finished data set in the folder is untouched until the new one is whole.
 Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
-                                       const Tokenizer& tokenizer, const PrepareOptions& options);
+                                       const tokenizers::Tokenizer& tokenizer,
+                                       const PrepareOptions& options);
 
 }  // namespace tailor::data

@@ -1,5 +1,6 @@
-// Training of the BPE model: an even, deterministic sample of the corpus through SentencePiece's
-// trainer.
+// An even, deterministic sample of the corpus through SentencePiece's trainer.
+#include "model/data/sentencepiece_training.h"
+
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
@@ -12,7 +13,6 @@
 
 #include "base/rng.h"
 #include "model/data/prepare.h"
-#include "model/data/sentencepiece_tokenizer.h"
 
 namespace tailor::data {
 namespace {

@@ -22,12 +22,13 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "model/data/dataset_commands.h"
-#include "model/data/open_tokenizer.h"
 #include "model/data/prepare.h"
-#include "model/data/sentencepiece_tokenizer.h"
+#include "model/data/sentencepiece_training.h"
 #include "model/data/terminal.h"
 #include "model/data/token_shard.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/open_tokenizer.h"
+#include "model/tokenizers/sentencepiece_tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::data {
 namespace {
@@ -85,22 +86,22 @@ struct Arguments {
   std::int64_t tokens = -1;
 };
 
-Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& model) {
-  if (model == "bytes") return make_byte_tokenizer();
+Result<std::unique_ptr<tokenizers::Tokenizer>> load_tokenizer(const std::string& model) {
+  if (model == "bytes") return tokenizers::make_byte_tokenizer();
   std::error_code ignored;
   if (model.ends_with(".json") || model.ends_with(".gguf") ||
       std::filesystem::is_directory(model, ignored)) {
-    return open_tokenizer(model);  // of a published model
+    return tokenizers::open_tokenizer(model);  // of a published model
   }
-  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<SentencePieceTokenizer> loaded,
-                          load_sentencepiece(model));
+  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<tokenizers::SentencePieceTokenizer> loaded,
+                          tokenizers::load_sentencepiece(model));
   if (!loaded->is_lossless()) {
     print_line(stderr,
                fmt::format("warning: {} normalises its text: decoding will not give back the "
                            "text exactly",
                            model));
   }
-  return std::unique_ptr<Tokenizer>(std::move(loaded));
+  return std::unique_ptr<tokenizers::Tokenizer>(std::move(loaded));
 }
 
 void report_skipped(const std::vector<Status>& skipped) {
@@ -156,7 +157,7 @@ Status run_train(const Arguments& arguments) {
 /// Prints the text of shards; EOS stands for nothing, so documents follow each other directly.
 Status run_decode(const Arguments& arguments) {
   constexpr std::uint64_t kBlockTokens = 1 << 16;
-  TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+  TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<tokenizers::Tokenizer> tokenizer,
                           load_tokenizer(arguments.model));
   std::uint64_t left =
       arguments.tokens < 0 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(arguments.tokens);

@@ -8,7 +8,7 @@
 
 namespace tailor::eval {
 
-Result<Request> encode_request(data::Tokenizer& tokenizer, const Encoding& encoding,
+Result<Request> encode_request(tokenizers::Tokenizer& tokenizer, const Encoding& encoding,
                                std::string_view context, std::string_view continuation) {
   const std::string_view kept = strip_right(context);
   const std::string moved = std::string(context.substr(kept.size())) + std::string(continuation);

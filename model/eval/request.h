@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::eval {
 
@@ -42,7 +42,7 @@ struct Request {
 /// Errors: kInvalidArgument when an id is outside the model's vocabulary (another model's
 /// tokenizer), when the continuation has no ids, or when it has more than T (its own first ids
 /// would be cut: raise T or leave the item out). REQUIRES: valid UTF-8; T >= 1.
-Result<Request> encode_request(data::Tokenizer& tokenizer, const Encoding& encoding,
+Result<Request> encode_request(tokenizers::Tokenizer& tokenizer, const Encoding& encoding,
                                std::string_view context, std::string_view continuation);
 
 }  // namespace tailor::eval

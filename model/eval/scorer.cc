@@ -158,7 +158,8 @@ Result<std::vector<RequestScore>> score_requests(net::Decoder& decoder,
   return scores;
 }
 
-Result<std::vector<ItemResult>> evaluate_items(net::Decoder& decoder, data::Tokenizer& tokenizer,
+Result<std::vector<ItemResult>> evaluate_items(net::Decoder& decoder,
+                                               tokenizers::Tokenizer& tokenizer,
                                                const Encoding& encoding, std::string_view task,
                                                std::span<const Item> items,
                                                const BatchOptions& options,

@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/data/tokenizer.h"
 #include "model/eval/metrics.h"
 #include "model/eval/request.h"
 #include "model/eval/task.h"
 #include "model/net/decoder.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::eval {
 
@@ -48,7 +48,8 @@ Result<std::vector<RequestScore>> score_requests(net::Decoder& decoder,
 
 /// Everything from items to results: encodes all choices, scores them. Errors: those of
 /// encode_request, naming item and choice, and of score_requests.
-Result<std::vector<ItemResult>> evaluate_items(net::Decoder& decoder, data::Tokenizer& tokenizer,
+Result<std::vector<ItemResult>> evaluate_items(net::Decoder& decoder,
+                                               tokenizers::Tokenizer& tokenizer,
                                                const Encoding& encoding, std::string_view task,
                                                std::span<const Item> items,
                                                const BatchOptions& options,

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "base/check.h"
-#include "model/data/unicode_text.h"
+#include "model/tokenizers/unicode_text.h"
 
 namespace tailor::eval {
 namespace {
@@ -25,7 +25,8 @@ std::size_t code_points(std::string_view text) {
 
 std::string_view strip_left(std::string_view text) {
   while (!text.empty()) {
-    const std::size_t space = is_separator(text.front()) ? 1 : data::white_space_after(text, 0);
+    const std::size_t space =
+        is_separator(text.front()) ? 1 : tokenizers::white_space_after(text, 0);
     if (space == 0) break;
     text.remove_prefix(space);
   }
@@ -35,7 +36,7 @@ std::string_view strip_left(std::string_view text) {
 std::string_view strip_right(std::string_view text) {
   while (!text.empty()) {
     const std::size_t space =
-        is_separator(text.back()) ? 1 : data::white_space_before(text, text.size());
+        is_separator(text.back()) ? 1 : tokenizers::white_space_before(text, text.size());
     if (space == 0) break;
     text.remove_suffix(space);
   }

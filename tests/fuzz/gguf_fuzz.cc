@@ -3,9 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "model/data/tokenizer_files.h"
 #include "model/pretrained/gguf.h"
 #include "model/pretrained/gguf_source.h"
+#include "model/tokenizers/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/model/pretrained/gguf_builder.h"
 
@@ -22,12 +22,12 @@ int gguf_descriptor() {
 }
 
 void check_tokenizer(const pretrained::GgufFile& file) {
-  auto spec = data::read_gguf_tokenizer(file);
+  auto spec = tokenizers::read_gguf_tokenizer(file);
   if (!spec) {
     expect(!spec.error().message().empty(), "a refusal says why");
     return;
   }
-  const auto tokenizer = data::make_text_tokenizer(std::move(*spec), file.path());
+  const auto tokenizer = tokenizers::make_text_tokenizer(std::move(*spec), file.path());
   if (!tokenizer) return;
   std::vector<std::uint32_t> ids;
   (*tokenizer)->encode_with_specials("ab \xF0\x9F\x98\x80 12\n\xFF", &ids);

@@ -1,17 +1,17 @@
 // tokenizer.json and SentencePiece models: what is accepted encodes any bytes to ids of its
 // vocabulary, which decode.
-#include "model/data/tokenizer_files.h"
+#include "model/tokenizers/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace tailor::fuzz {
 namespace {
 
-void check(Result<data::TokenizerSpec> spec) {
+void check(Result<tokenizers::TokenizerSpec> spec) {
   if (!spec) {
     expect(spec.error().message().find("fuzz.json") != std::string::npos, "errors name the file");
     return;
   }
-  const auto tokenizer = data::make_text_tokenizer(std::move(*spec), "fuzz.json");
+  const auto tokenizer = tokenizers::make_text_tokenizer(std::move(*spec), "fuzz.json");
   if (!tokenizer) {
     expect(tokenizer.error().message().find("fuzz.json") != std::string::npos,
            "errors name the file");
@@ -68,7 +68,7 @@ std::vector<std::string> fuzz_seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
   using namespace tailor;
   const std::string_view bytes = fuzz::as_text(input, size);
-  fuzz::check(data::read_tokenizer_json(bytes, {}, "fuzz.json"));
-  fuzz::check(data::read_sentencepiece_model(bytes, "fuzz.json"));
+  fuzz::check(tokenizers::read_tokenizer_json(bytes, {}, "fuzz.json"));
+  fuzz::check(tokenizers::read_sentencepiece_model(bytes, "fuzz.json"));
   return 0;
 }

@@ -8,14 +8,14 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "model/data/open_tokenizer.h"
+#include "model/tokenizers/open_tokenizer.h"
 
 namespace {
 
 using tailor::Result;
 using tailor::Status;
 
-Status measure(tailor::data::Tokenizer& tokenizer, const std::string& text) {
+Status measure(tailor::tokenizers::Tokenizer& tokenizer, const std::string& text) {
   std::vector<std::uint32_t> ids;
   const double begin = tailor::process_cpu_seconds();
   tokenizer.encode(text, &ids);
@@ -27,7 +27,7 @@ Status measure(tailor::data::Tokenizer& tokenizer, const std::string& text) {
 
 Status run(int argc, char** argv) {
   if (argc < 3) return Status(tailor::Code::kInvalidArgument, "usage: TOKENIZER [--speed] FILE...");
-  TAILOR_ASSIGN_OR_RETURN(const auto tokenizer, tailor::data::open_tokenizer(argv[1]));
+  TAILOR_ASSIGN_OR_RETURN(const auto tokenizer, tailor::tokenizers::open_tokenizer(argv[1]));
   bool speed = false;
   for (int i = 2; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--speed") {

@@ -261,7 +261,7 @@ class Evaluator {
 
   const EvaluateOptions& options_;
   OpenModel model_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
   eval::Encoding encoding_;
   eval::BatchOptions batch_;
   ordered_json out_;

@@ -10,12 +10,12 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "model/data/dataset.h"
-#include "model/data/open_tokenizer.h"
 #include "model/net/form.h"
 #include "model/pretrained/config.h"
 #include "model/pretrained/gguf_source.h"
 #include "model/pretrained/model.h"
 #include "model/pretrained/safetensors.h"
+#include "model/tokenizers/open_tokenizer.h"
 #include "model/train/checkpoint.h"
 #include "worker/trainer/trial_dir.h"
 
@@ -49,7 +49,7 @@ void find_shards_tokenizer(const protocol::TrialSpec& spec, OpenModel* model) {
   const auto dataset = data::Dataset::open_glob(spec.data.train, unchecked);
   if (!dataset) return;  // the data has moved: the caller has to name the tokenizer
   model->tokenizer_sha256 = dataset->tokenizer_sha256();
-  if (data::make_byte_tokenizer()->sha256() == model->tokenizer_sha256) {
+  if (tokenizers::make_byte_tokenizer()->sha256() == model->tokenizer_sha256) {
     model->tokenizer = "bytes";
     return;
   }
@@ -59,7 +59,7 @@ void find_shards_tokenizer(const protocol::TrialSpec& spec, OpenModel* model) {
     const std::string file = entry.path().string();
     const std::string extension = entry.path().extension().string();
     if (extension != ".model" && extension != ".json" && extension != ".gguf") continue;
-    const auto tokenizer = data::open_tokenizer(file);
+    const auto tokenizer = tokenizers::open_tokenizer(file);
     if (tokenizer && check_tokenizer(**tokenizer, file, model->tokenizer_sha256)) {
       model->tokenizer = file;
       return;
@@ -162,7 +162,7 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
                            path));
 }
 
-Status check_tokenizer(const data::Tokenizer& tokenizer, const std::string& path,
+Status check_tokenizer(const tokenizers::Tokenizer& tokenizer, const std::string& path,
                        const std::string& sha256) {
   if (sha256.empty() || tokenizer.sha256() == sha256) return Status::ok();
   // Shards made with a SentencePiece model name the hash of its file.
@@ -175,8 +175,8 @@ Status check_tokenizer(const data::Tokenizer& tokenizer, const std::string& path
                             path, sha256));
 }
 
-Result<std::unique_ptr<data::Tokenizer>> tokenizer_of(const OpenModel& model,
-                                                      const std::string& asked) {
+Result<std::unique_ptr<tokenizers::Tokenizer>> tokenizer_of(const OpenModel& model,
+                                                            const std::string& asked) {
   const std::string path = asked.empty() ? model.tokenizer : asked;
   if (path.empty()) {
     return error(
@@ -188,7 +188,8 @@ Result<std::unique_ptr<data::Tokenizer>> tokenizer_of(const OpenModel& model,
                         ? ""
                         : fmt::format(" (SHA-256 {})", model.tokenizer_sha256)));
   }
-  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<data::Tokenizer> tokenizer, data::open_tokenizer(path));
+  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<tokenizers::Tokenizer> tokenizer,
+                          tokenizers::open_tokenizer(path));
   TAILOR_RETURN_IF_ERROR(check_tokenizer(*tokenizer, path, model.tokenizer_sha256));
   return tokenizer;
 }

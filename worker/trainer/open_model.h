@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "model/data/tokenizer.h"
 #include "model/net/decoder.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace tailor::trainer {
 
@@ -20,7 +20,7 @@ struct OpenModel {
   std::unique_ptr<net::Decoder> decoder;
   std::string weights;           ///< file or folder that they were read from
   std::int64_t positions = 0;    ///< the longest input it was made for; 0 = not said
-  std::string tokenizer;         ///< for data::open_tokenizer; "" = nothing says which
+  std::string tokenizer;         ///< for tokenizers::open_tokenizer; "" = nothing says which
   std::string tokenizer_sha256;  ///< of the shards it was trained on; "" = not known
 };
 
@@ -28,12 +28,12 @@ struct OpenModel {
 Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf16);
 
 /// The tokenizer `asked` ("" = the model's own) for `model`. Errors: kInvalidArgument when nothing
-/// says which, or when the model was trained on the ids of another; those of data::open_tokenizer.
-Result<std::unique_ptr<data::Tokenizer>> tokenizer_of(const OpenModel& model,
-                                                      const std::string& asked);
+/// says which, or when the model was trained on the ids of another; those of tokenizers::open_tokenizer.
+Result<std::unique_ptr<tokenizers::Tokenizer>> tokenizer_of(const OpenModel& model,
+                                                            const std::string& asked);
 
 /// Ok if `path` gives the ids of shards that name `sha256`: a hash of the tokenizer or of its file.
-Status check_tokenizer(const data::Tokenizer& tokenizer, const std::string& path,
+Status check_tokenizer(const tokenizers::Tokenizer& tokenizer, const std::string& path,
                        const std::string& sha256);
 
 }  // namespace tailor::trainer

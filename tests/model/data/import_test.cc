@@ -136,7 +136,7 @@ TEST_F(Import, FilesOfDifferentKindsAndTheSameFileTwiceAreRefused) {
 
 TEST_F(Import, ATokenizerCountsTheBytesOfText) {
   write("a.bin", raw<std::uint16_t>({'a', 'b', 256, 'c', 256}));
-  const auto bytes = make_byte_tokenizer();
+  const auto bytes = tokenizers::make_byte_tokenizer();
   options_.tokenizer = bytes.get();
   options_.tokenizer_name = "bytes";
   const auto summary = import_dataset({path("a.bin")}, options_);

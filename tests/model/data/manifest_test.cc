@@ -21,7 +21,7 @@ class Manifest : public TemporaryFolder {
     options.folder = path("d");
     options.tokenizer_name = "bytes";
     options.validation_fraction = 0.3;
-    const auto prepared = prepare_dataset({path("c")}, *make_byte_tokenizer(), options);
+    const auto prepared = prepare_dataset({path("c")}, *tokenizers::make_byte_tokenizer(), options);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().to_string();
     manifest_ = prepared->manifest;
     text_ = content_of(path("d/dataset.json"));

@@ -30,7 +30,7 @@ class Prepare : public TemporaryFolder {
   }
 
   Result<PrepareSummary> prepare() {
-    return prepare_dataset({path("corpus")}, *make_byte_tokenizer(), options_);
+    return prepare_dataset({path("corpus")}, *tokenizers::make_byte_tokenizer(), options_);
   }
 
   /// The documents of a split, as they lie in its shards.
@@ -87,7 +87,8 @@ TEST_F(Prepare, TheSplitOfADocumentDoesNotChangeWhenTheCorpusGrowsOrMoves) {
   for (int i = 200; i < 300; ++i) write("corpus/" + std::to_string(i) + ".txt", "new\n");
   std::filesystem::rename(path("corpus"), path("moved"));
   options_.overwrite = true;
-  ASSERT_TRUE(prepare_dataset({path("moved")}, *make_byte_tokenizer(), options_).has_value());
+  ASSERT_TRUE(
+      prepare_dataset({path("moved")}, *tokenizers::make_byte_tokenizer(), options_).has_value());
   auto after = documents("validation");
   std::erase(after, "new\n");
   EXPECT_EQ(after, before);
@@ -185,7 +186,7 @@ TEST_F(Prepare, TheManifestNamesShardsSourcesAndTokenizer) {
   const auto manifest = load_manifest(path("out"));
   ASSERT_TRUE(manifest.has_value()) << manifest.error().to_string();
   EXPECT_EQ(*manifest, summary->manifest);
-  EXPECT_EQ(manifest->tokenizer.sha256, make_byte_tokenizer()->sha256());
+  EXPECT_EQ(manifest->tokenizer.sha256, tokenizers::make_byte_tokenizer()->sha256());
   ASSERT_EQ(manifest->sources.size(), 201u);
   const ManifestSource& first = manifest->sources[0];  // "0.txt"
   EXPECT_EQ(first.name, "0.txt");
@@ -329,7 +330,9 @@ TEST_F(Killed, TwoRunsAtOnceDoNotWriteOneFolder) {
   options_.progress = [&](const DataProgress&) {
     PrepareOptions other = options_;
     other.progress = {};
-    if (inner) inner = status_of(prepare_dataset({path("corpus")}, *make_byte_tokenizer(), other));
+    if (inner)
+      inner =
+          status_of(prepare_dataset({path("corpus")}, *tokenizers::make_byte_tokenizer(), other));
   };
   ASSERT_TRUE(prepare().has_value());
   EXPECT_EQ(inner.code(), Code::kFailedPrecondition) << inner.to_string();
@@ -357,7 +360,9 @@ TEST_F(Prepare, ImpossibleOptionsAreRefused) {
   const auto code_with = [&](auto change) {
     PrepareOptions options = options_;
     change(&options);
-    return prepare_dataset({path("corpus")}, *make_byte_tokenizer(), options).error().code();
+    return prepare_dataset({path("corpus")}, *tokenizers::make_byte_tokenizer(), options)
+        .error()
+        .code();
   };
   EXPECT_EQ(code_with([](auto* o) { o->validation_fraction = 1; }), Code::kInvalidArgument);
   EXPECT_EQ(code_with([](auto* o) { o->validation_fraction = std::nan(""); }),

@@ -10,7 +10,8 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "model/data/dataset.h"
-#include "model/data/sentencepiece_tokenizer.h"
+#include "model/data/sentencepiece_training.h"
+#include "model/tokenizers/sentencepiece_tokenizer.h"
 #include "tests/model/data/temporary_folder.h"
 
 namespace tailor::data {
@@ -65,14 +66,14 @@ class SentencePiece : public TemporaryFolder {
     }
   }
 
-  std::unique_ptr<SentencePieceTokenizer> train(std::uint32_t vocab_size) {
+  std::unique_ptr<tokenizers::SentencePieceTokenizer> train(std::uint32_t vocab_size) {
     write_corpus();
     TrainingOptions options;
     options.vocab_size = vocab_size;
     const auto trained = train_sentencepiece({path("corpus")}, options);
     EXPECT_TRUE(trained.has_value()) << trained.error().to_string();
     write("m.model", trained->model);
-    auto loaded = load_sentencepiece(path("m.model"));
+    auto loaded = tokenizers::load_sentencepiece(path("m.model"));
     EXPECT_TRUE(loaded.has_value()) << loaded.error().to_string();
     return std::move(loaded).value();
   }
@@ -142,7 +143,7 @@ TEST_F(SentencePiece, ManyRareCharactersDoNotEatTheVocabulary) {
   const auto trained = train_sentencepiece({path("corpus")}, options);
   ASSERT_TRUE(trained.has_value()) << trained.error().to_string();
   write("m.model", trained->model);
-  const auto tokenizer = load_sentencepiece(path("m.model"));
+  const auto tokenizer = tokenizers::load_sentencepiece(path("m.model"));
   std::vector<std::uint32_t> ids;
   (*tokenizer)->encode("the kernel driver memory", &ids);
   EXPECT_LE(ids.size(), 4u);
@@ -151,10 +152,10 @@ TEST_F(SentencePiece, ManyRareCharactersDoNotEatTheVocabulary) {
 TEST_F(SentencePiece, ModelsThatAreCutOrMissingAreTypedErrors) {
   const auto tokenizer = train(400);
   const std::string whole = content_of(path("m.model"));
-  EXPECT_EQ(load_sentencepiece(path("none.model")).error().code(), Code::kNotFound);
+  EXPECT_EQ(tokenizers::load_sentencepiece(path("none.model")).error().code(), Code::kNotFound);
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 3}) {
-    const auto loaded = load_sentencepiece(write("cut.model", whole.substr(0, size)));
+    const auto loaded = tokenizers::load_sentencepiece(write("cut.model", whole.substr(0, size)));
     ASSERT_FALSE(loaded.has_value()) << size;
     EXPECT_EQ(loaded.error().code(), Code::kDataLoss);
     EXPECT_THAT(loaded.error().message(), HasSubstr("cut.model"));

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 /// Ids of bytes, but "ab" and " x" are one id each (300, 301): the pair's ids are not those of its
 /// parts.
-class PairTokenizer final : public data::Tokenizer {
+class PairTokenizer final : public tokenizers::Tokenizer {
  public:
   std::uint32_t vocab_size() const override { return 302; }
   std::uint32_t eos_id() const override { return 256; }
@@ -106,7 +106,7 @@ TEST(EvalRequestTest, RefusesIdsThatTheModelDoesNotKnow) {
 
 // context_tokens and continuation_tokens of the harness's run with one id a byte.
 TEST(EvalRequestTest, SplitsTheReferenceItemsAsTheHarnessDoes) {
-  const auto tokenizer = data::make_byte_tokenizer();
+  const auto tokenizer = tokenizers::make_byte_tokenizer();
   const Encoding encoding = {std::nullopt, 256, 257, 1024};
   for (const auto& [task, run] : reference_scoring()["byte_model_run"]["tasks"].items()) {
     const std::vector<Item> items = reference_items(task);

@@ -50,7 +50,7 @@ void expect_reference_results(const std::vector<ItemResult>& results, const nloh
 TEST(EvalScorerTest, GivesTheHarnessResultsForItsCheckpointWhateverTheBatch) {
   const auto model = reference_model();
   ASSERT_NE(model, nullptr);
-  const auto tokenizer = data::make_byte_tokenizer();
+  const auto tokenizer = tokenizers::make_byte_tokenizer();
   for (const BatchOptions batch : {BatchOptions{}, BatchOptions{1, 8192}, BatchOptions{0, 700}}) {
     for (const auto& [task, run] : reference_scoring()["byte_model_run"]["tasks"].items()) {
       SCOPED_TRACE(task);
@@ -158,7 +158,7 @@ TEST(EvalScorerTest, StopsWhenTold) {
 
 TEST(EvalScorerTest, NamesTheItemAndChoiceThatCannotBeScored) {
   net::Decoder decoder(test::small_architecture(), at::kCPU, false);
-  const auto tokenizer = data::make_byte_tokenizer();
+  const auto tokenizer = tokenizers::make_byte_tokenizer();
   Encoding encoding = {std::nullopt, 0, 256, 8};
   const std::vector<Item> items = {{"first", "Q:", {"a", "b"}, 0},
                                    {"second", "Q:", {"a", "much too long"}, 0}};

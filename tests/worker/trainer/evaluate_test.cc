@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "model/data/token_shard.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 #include "protocol/convert.h"
 #include "tests/support/temporary_folder.h"
 
@@ -36,7 +36,7 @@ class EvaluateProgramTest : public testing::Test {
   static void SetUpTestSuite() {
     temporary_ = std::make_unique<test::TemporaryFolder>();
     folder_ = temporary_->path();
-    const auto tokenizer = data::make_byte_tokenizer();
+    const auto tokenizer = tokenizers::make_byte_tokenizer();
     write_shard("train.tokens", *tokenizer, 4000);
     write_shard("validation.tokens", *tokenizer, 300);
     protocol::TrialSpec spec;
@@ -60,7 +60,7 @@ class EvaluateProgramTest : public testing::Test {
   }
   static void TearDownTestSuite() { temporary_.reset(); }
 
-  static void write_shard(const std::string& name, data::Tokenizer& tokenizer, int words) {
+  static void write_shard(const std::string& name, tokenizers::Tokenizer& tokenizer, int words) {
     Rng rng(static_cast<std::uint64_t>(words));
     std::string text;
     for (int i = 0; i < words; ++i) text += rng.below(2) == 0 ? "naïve " : "water. ";

@@ -1,15 +1,16 @@
 // The tokenizer in a GGUF file's metadata: tokenizer.ggml.*.
+#include "model/pretrained/gguf.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "base/text.h"
-#include "model/data/byte_alphabet.h"
-#include "model/data/tokenizer_files.h"
-#include "model/pretrained/gguf.h"
+#include "model/tokenizers/byte_alphabet.h"
+#include "model/tokenizers/tokenizer_files.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 using pretrained::GgufFile;
@@ -245,4 +246,4 @@ Result<TokenizerSpec> GgufReader::read() {
 
 Result<TokenizerSpec> read_gguf_tokenizer(const GgufFile& file) { return GgufReader(file).read(); }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

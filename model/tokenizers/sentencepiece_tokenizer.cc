@@ -1,4 +1,4 @@
-#include "model/data/sentencepiece_tokenizer.h"
+#include "model/tokenizers/sentencepiece_tokenizer.h"
 
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 // SentencePiece writes a space as U+2581.
@@ -226,4 +226,4 @@ Result<std::unique_ptr<SentencePieceTokenizer>> load_sentencepiece(const std::st
   return std::make_unique<Implementation>(std::move(model));
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -1,4 +1,4 @@
-#include "model/data/text_tokenizer.h"
+#include "model/tokenizers/text_tokenizer.h"
 
 #include <fmt/format.h>
 
@@ -11,10 +11,10 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "model/data/merges.h"
-#include "model/data/token_matcher.h"
+#include "model/tokenizers/merges.h"
+#include "model/tokenizers/token_matcher.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 constexpr std::uint32_t kNoSymbol = std::numeric_limits<std::uint32_t>::max() - 1;
@@ -403,4 +403,4 @@ std::optional<std::uint8_t> byte_of_piece(std::string_view piece) {
   return static_cast<std::uint8_t>(high * 16 + low);
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -1,4 +1,4 @@
-#include "model/data/merges.h"
+#include "model/tokenizers/merges.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 constexpr std::uint64_t kEmpty = std::numeric_limits<std::uint64_t>::max();
@@ -81,4 +81,4 @@ void Merger::merge(const MergeTable& table, std::vector<MergeSymbol>* symbols) {
   all.resize(kept);
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

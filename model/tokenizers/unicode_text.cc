@@ -1,4 +1,4 @@
-#include "model/data/unicode_text.h"
+#include "model/tokenizers/unicode_text.h"
 
 #include <fmt/format.h>
 #include <unicode/uchar.h>
@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 const UNormalizer2* normalizer_of(NormalForm form) {
@@ -301,4 +301,4 @@ void TextCutter::cut(std::string_view text, std::vector<std::string_view>* words
   }
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -8,9 +8,9 @@
 
 #include <cstring>
 
-#include "model/data/tokenizer_files.h"
+#include "model/tokenizers/tokenizer_files.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 // Walks over the fields of a protobuf message.
@@ -191,4 +191,4 @@ Result<TokenizerSpec> read_sentencepiece_model(std::string_view bytes, const std
   return std::move(spec);
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -1,10 +1,10 @@
 // Unicode as tokenizers need it. Right values: examples of the Unicode Standard and of Hugging
 // Face's documentation of "Split".
-#include "model/data/unicode_text.h"
+#include "model/tokenizers/unicode_text.h"
 
 #include <gtest/gtest.h>
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 const std::string kBad = "\xEF\xBF\xBD";
@@ -108,4 +108,4 @@ TEST(TextCutter, AnExpressionThatIsNotUnderstoodIsNamed) {
 }
 
 }  // namespace
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// Pairs of symbols that become one. Open addressing: a look-up is one or two cache lines.
 class MergeTable {
@@ -59,4 +59,4 @@ class Merger {
   std::vector<std::uint32_t> next_, previous_;
 };
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

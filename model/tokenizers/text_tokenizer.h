@@ -1,5 +1,5 @@
 // TextTokenizer: the tokenizers of published models, whatever file they come from. A TokenizerSpec
-// says everything; tokenizer_json.cc, tokenizer_gguf.cc and tokenizer_sentencepiece.cc read one.
+// says everything; json.cc, gguf.cc and sentencepiece.cc read one.
 //
 // A text goes through the steps of Hugging Face's tokenizers (or of SentencePiece, which are
 // fewer): repair of broken UTF-8; tokens that are matched in the text as it is; normalisation;
@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/data/tokenizer.h"
-#include "model/data/unicode_text.h"
+#include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/unicode_text.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// A token that is found in the text before any merging.
 struct AddedToken {
@@ -96,4 +96,4 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 /// "<0x0A>" -> 10; nullopt for other pieces.
 std::optional<std::uint8_t> byte_of_piece(std::string_view piece);
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

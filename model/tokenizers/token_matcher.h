@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// A trie over bytes. Threads: const functions from any.
 class TokenMatcher {
@@ -30,4 +30,4 @@ class TokenMatcher {
   std::vector<std::uint32_t> values_ = {kNone};             // by node
 };
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// Ids are in [0, vocab_size()). Threads: one object a thread (`clone`); implementations may keep a
 /// cache.
@@ -49,4 +49,4 @@ class Tokenizer {
 /// One id a byte, 0 to 255, and EOS = 256: vocabulary 257. Any text decodes to itself.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "model/data/tokenizer_files.h"
+#include "model/tokenizers/tokenizer_files.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 // Real pieces have a few dozen bytes; the time for one grows with its square.
 constexpr std::size_t kMergedPieceBytesMax = 1024;
@@ -69,4 +69,4 @@ void mark_spaces(bool adds_prefix, TokenizerSpec* spec) {
   spec->prefix_rule = PrefixRule::kAlways;
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -6,10 +6,10 @@
 #include <unordered_map>
 
 #include "base/text.h"
-#include "model/data/byte_alphabet.h"
-#include "model/data/tokenizer_files.h"
+#include "model/tokenizers/byte_alphabet.h"
+#include "model/tokenizers/tokenizer_files.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 // GPT-2's: contractions, words, numbers and other characters with the space before them, white
 // space but its last character when something follows.
@@ -391,4 +391,4 @@ Result<TokenizerSpec> read_tokenizer_json(std::string_view text, const Tokenizer
   return JsonReader(hints, path).read(text);
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

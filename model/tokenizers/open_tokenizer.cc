@@ -1,4 +1,4 @@
-#include "model/data/open_tokenizer.h"
+#include "model/tokenizers/open_tokenizer.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/file.h"
-#include "model/data/tokenizer_files.h"
 #include "model/pretrained/gguf.h"
+#include "model/tokenizers/tokenizer_files.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 namespace fs = std::filesystem;
@@ -87,4 +87,4 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path) {
   return make_text_tokenizer(std::move(spec), path);
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

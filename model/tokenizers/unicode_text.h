@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// `text` with U+FFFD for every maximal part of a character that is no UTF-8 (the Unicode Standard,
 /// "U+FFFD Substitution of Maximal Subparts": what Python and Rust do).
@@ -61,4 +61,4 @@ class TextCutter {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// Opens by name: "bytes" (make_byte_tokenizer); a .gguf file; a .model of SentencePiece, or
 /// another file as tokenizer.json, each with what a tokenizer_config.json beside it says; a folder
@@ -17,4 +17,4 @@ namespace tailor::data {
 /// for what is missing.
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path);
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

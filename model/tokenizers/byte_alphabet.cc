@@ -1,8 +1,8 @@
-#include "model/data/byte_alphabet.h"
+#include "model/tokenizers/byte_alphabet.h"
 
 #include <array>
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 constexpr int kCharacters = 256 + 68;
@@ -37,4 +37,4 @@ std::optional<std::string> bytes_of_alphabet(std::string_view piece) {
   return bytes;
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

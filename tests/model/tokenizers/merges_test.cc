@@ -1,11 +1,11 @@
 // Merging against the definition: again and again the best pair of the whole word.
-#include "model/data/merges.h"
+#include "model/tokenizers/merges.h"
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 std::vector<std::uint32_t> slowly_merged(const MergeTable& table, std::vector<std::uint32_t> ids) {
@@ -76,4 +76,4 @@ TEST(MergeTable, TheLastMergeOfAPairCounts) {
 }
 
 }  // namespace
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

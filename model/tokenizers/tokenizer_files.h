@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/data/text_tokenizer.h"
+#include "model/tokenizers/text_tokenizer.h"
 
 namespace tailor::pretrained {
 class GgufFile;
 }
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// What the files beside a tokenizer.json say.
 struct TokenizerHints {
@@ -49,4 +49,4 @@ void mark_spaces(bool adds_prefix, TokenizerSpec* spec);
 /// The cuts of pre-tokenizers that several models share.
 extern const std::string_view kGpt2Regex;
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -1,8 +1,8 @@
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 #include <gtest/gtest.h>
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 TEST(ByteTokenizer, GivesTheBytesAndNeverTheEnd) {
@@ -29,4 +29,4 @@ TEST(ByteTokenizer, AnIdOutsideTheVocabularyIsRefused) {
 }
 
 }  // namespace
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

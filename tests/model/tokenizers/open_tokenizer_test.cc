@@ -1,7 +1,7 @@
 // Tokenizers of published models: ids equal those of the libraries that they come from (tokenizers
 // and SentencePiece; tests/data/model/tokenizers/make.py), from every kind of file, also on broken
 // UTF-8.
-#include "model/data/open_tokenizer.h"
+#include "model/tokenizers/open_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "model/data/unicode_text.h"
+#include "model/tokenizers/unicode_text.h"
 #include "tests/model/data/temporary_folder.h"
 #include "tests/model/pretrained/gguf_builder.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 using nlohmann::json;
@@ -52,7 +52,7 @@ json without_greedy(json tokenizer) {
   return tokenizer;
 }
 
-class OpenTokenizerTest : public TemporaryFolder {
+class OpenTokenizerTest : public data::TemporaryFolder {
  protected:
   std::unique_ptr<Tokenizer> opened(const std::string& file) const {
     auto tokenizer = open_tokenizer(file);
@@ -350,4 +350,4 @@ TEST_F(OpenTokenizerTest, IdsOutsideTheVocabularyDoNotDecode) {
 }
 
 }  // namespace
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 /// The bytes that `piece`, a text in that alphabet, stands for; nullopt when some character is not
 /// of the alphabet.
 std::optional<std::string> bytes_of_alphabet(std::string_view piece);
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -1,39 +1,16 @@
-// SentencePiece behind the Tokenizer interface. Part of the program tailor-tokenize only: the
-// SentencePiece library carries a protobuf of its own and must not meet ours or LibTorch's in one
-// process.
-//
-// Models trained by tailor-tokenize are lossless: BPE with byte fallback over unchanged text,
-// decode(encode(x))
-// == x for every UTF-8 text. Their pieces never cross from a word into the next space, so words are
-// encoded once and remembered; the ids are those SentencePiece gives the whole text (but in words
-// over 64 kB, which are cut). Other SentencePiece models are used as they are, document by
-// document.
+// Training of a SentencePiece BPE model on a corpus. Part of the program tailor-tokenize only, as
+// tokenizers/sentencepiece_tokenizer.h, which reads what is trained here.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "model/data/corpus.h"
-#include "model/data/tokenizer.h"
 
 namespace tailor::data {
-
-class SentencePieceTokenizer : public Tokenizer {
- public:
-  /// False for a model that normalises its text (or has no byte fallback): decoding may differ from
-  /// the text.
-  virtual bool is_lossless() const = 0;
-  /// Ids from SentencePiece itself for the whole text: what `encode` is tested against.
-  virtual std::vector<std::uint32_t> encode_whole(std::string_view text) const = 0;
-};
-
-/// Loads a SentencePiece model. Errors: kNotFound; kDataLoss (cut, altered, not a model);
-/// kInvalidArgument (a model without an EOS piece).
-Result<std::unique_ptr<SentencePieceTokenizer>> load_sentencepiece(const std::string& path);
 
 struct TrainingOptions {
   std::uint32_t vocab_size = 4096;  ///< EOS, unknown and the 256 byte pieces included; at least 300

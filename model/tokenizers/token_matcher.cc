@@ -1,6 +1,6 @@
-#include "model/data/token_matcher.h"
+#include "model/tokenizers/token_matcher.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 
 void TokenMatcher::add(std::string_view text, std::uint32_t value) {
   begins_[static_cast<unsigned char>(text[0])] = true;
@@ -27,4 +27,4 @@ TokenMatcher::Match TokenMatcher::longest(std::string_view text, std::size_t at)
   return best;
 }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers

@@ -1,10 +1,10 @@
-#include "model/data/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 #include <fmt/format.h>
 
 #include "base/hash.h"
 
-namespace tailor::data {
+namespace tailor::tokenizers {
 namespace {
 
 constexpr std::uint32_t kByteCount = 256;
@@ -41,4 +41,4 @@ class ByteTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
 
-}  // namespace tailor::data
+}  // namespace tailor::tokenizers
