@@ -1,6 +1,7 @@
 #include "model/train/trial.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/sum.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -93,6 +94,9 @@ class Speed {
   double ms_ = 0;
 };
 
+// Of all elements, in double.
+double sum_of(const at::Tensor& x) { return at::sum(x, at::kDouble).item<double>(); }
+
 // One run: its parts and the way from start to end. Built once, used once.
 class Trial {
  public:
@@ -141,12 +145,14 @@ class Trial {
   EndReport finish();
 
   std::optional<EndReport> after_step(const at::Tensor& numbers);
+  // Numbers of steps and weights are believed only after this; all ranks call it together.
   std::optional<EndReport> read_numbers();
   std::optional<EndReport> report_step(double lr);
   std::optional<EndReport> report_evaluation(const Evaluation& evaluation);
   std::optional<EndReport> evaluate_now();
 
-  // Checkpoints. `start_checkpoint` waits for the one under way, then copies and returns;
+  // Checkpoints. `start_checkpoint`, which all ranks call together, waits for the one under way,
+  // then copies and returns;
   // `take_checkpoint` reports the one that is done, waiting for it if told to. A checkpoint that
   // fails is a warning; `require_checkpoint` makes it an end.
   std::optional<EndReport> start_checkpoint(std::optional<double> validation_loss = std::nullopt);
@@ -162,6 +168,15 @@ class Trial {
     if (status) return std::nullopt;
     return ended(EndClass::kInfrastructure, "a report could not be written: " + status.message(),
                  done_);
+  }
+  // Whether a checkpoint is due: rank 0's clock decides for all.
+  bool all_save() {
+    const std::int64_t every_ms = spec_.train.checkpoint_every_ms;
+    if (every_ms <= 0) return false;
+    const bool mine = writer_ && !writer_->busy() && clock_.now_ms() - saved_ms_ >= every_ms;
+    double due = mine ? 1 : 0;
+    group_.sum(std::span(&due, 1));
+    return due != 0;
   }
   // Between steps: all ranks stop at the same one.
   bool all_stop() {
@@ -280,6 +295,11 @@ std::optional<EndReport> Trial::be_as_the_first() {
   group_.copy_from_first(decoder_.parameters().flat().detach());
   group_.copy_from_first(optimizer_.first_moment());
   group_.copy_from_first(optimizer_.second_moment());
+  // Reading the sums waits for the device.
+  const std::vector<double> taken_over = {sum_of(decoder_.parameters().flat().detach()),
+                                          sum_of(optimizer_.first_moment()),
+                                          sum_of(optimizer_.second_moment())};
+  group_.confirm(taken_over, "weights and moments that rank 0 gave to all");
   if (group_.is_first()) return std::nullopt;
   done_ = static_cast<std::int64_t>(state[0]);
   skipped_ = static_cast<std::int64_t>(state[1]);
@@ -352,8 +372,7 @@ std::optional<EndReport> Trial::train() {
     if (!last && every > 0 && tokens_done() / every > before / every) {
       if (auto end = evaluate_now()) return end;
     }
-    if (!last && spec_.train.checkpoint_every_ms > 0 && writer_ && !writer_->busy() &&
-        clock_.now_ms() - saved_ms_ >= spec_.train.checkpoint_every_ms) {
+    if (!last && all_save()) {
       if (auto end = start_checkpoint()) return end;
     }
   }
@@ -376,6 +395,15 @@ std::optional<EndReport> Trial::read_numbers() {
   const auto waited_ms = static_cast<double>(clock_.now_ms() - begin_ms);
   speed_.add(0, waited_ms);
   window_.add(0, waited_ms);
+  if (!numbers.empty()) {
+    // The last step's, and the sums of all: a step that one rank saw otherwise shows in either.
+    std::array<double, 4> seen = {numbers.back()[0], numbers.back()[1], 0, 0};
+    for (const std::array<double, 2>& values : numbers) {
+      seen[2] += values[0];
+      seen[3] += values[1];
+    }
+    group_.confirm(seen, fmt::format("loss and gradient norm up to step {}", done_));
+  }
   for (const std::array<double, 2>& values : numbers) {
     ++step;
     if (std::isfinite(values[0]) && std::isfinite(values[1])) {

@@ -2,10 +2,17 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace tailor::trainer {
+
+void leave_ends_to_the_watch() {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);  // no handling: errors stay with the work
+  ::setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", 1);   // the training thread meets them itself
+  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);     // an abort may outlast its heartbeat
+}
 
 c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                int rank, int size, at::Device device) {

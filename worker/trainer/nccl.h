@@ -5,6 +5,11 @@
 
 namespace tailor::trainer {
 
+/// Tells c10d, by its environment variables, that neither its watchdog nor its monitor may end this
+/// process when another rank is lost: they would abort it before the watch over the ranks has
+/// said who is lost and rank 0 has reported the end. Call before other threads are started.
+void leave_ends_to_the_watch();
+
 /// A train::ranks::MakeBackend. REQUIRES: open_device has loaded the plugin. Throws c10::Error when
 /// the plugin was built without NCCL, or NCCL fails.
 c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,

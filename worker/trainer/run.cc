@@ -163,7 +163,10 @@ Result<std::unique_ptr<Group>> Run::meet(const protocol::TrialSpec& spec,
   group.size = options_.ranks;
   group.group = common_task(spec);
   group.device = device.device;
-  group.make_backend = nccl_backend;
+  if (!device.device.is_cpu()) {
+    leave_ends_to_the_watch();
+    group.make_backend = nccl_backend;
+  }
   group.lost_after_ms = static_cast<std::int64_t>(options_.lost_after_s * 1000);
   const bool starts_others = options_.rank < 0;
   TAILOR_ASSIGN_OR_RETURN(
@@ -250,9 +253,12 @@ EndReport Run::trial_in_group(const protocol::TrialSpec& spec, const OpenDevice&
                            {directory_ + "/checkpoints", directory_ + "/artifacts"}, observer,
                            clock_, group);
   } catch (...) {
-    // What waited for a lost rank throws something or other.
-    if (const auto reason = group.ended()) return end_of_group(*reason);
     end = end_of_exception();
+    // What waited for a lost rank throws something or other, and may do so before the watch knows:
+    // its verdict names the rank.
+    constexpr std::int64_t kVerdictMs = 2'000;
+    const std::int64_t wait_ms = end.end == EndClass::kInfrastructure ? kVerdictMs : 0;
+    if (const auto reason = group.ended(wait_ms)) return end_of_group(*reason);
   }
   // Ends that every rank comes to by itself need no words.
   const bool together =

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/check.h"
+#include "base/logging.h"
 #include "model/train/ranks/backend.h"
 
 namespace tailor::train::ranks {
@@ -107,6 +109,21 @@ c10::intrusive_ptr<c10d::ProcessGroup> group_over(const c10::intrusive_ptr<c10d:
   return group;
 }
 
+// Why `backend` no longer does what it is asked, "" when it does.
+std::string backend_trouble(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  switch (backend->getError()) {
+    case c10d::ErrorType::SUCCESS:
+      return "";
+    case c10d::ErrorType::TIMEOUT:
+      return backend->getBackendName() + " gave up waiting for another rank";
+    case c10d::ErrorType::COMM_ERROR:
+      return backend->getBackendName() + " lost the connection to another rank";
+    case c10d::ErrorType::REMOTE_ERROR:
+      return backend->getBackendName() + " failed on another rank";
+  }
+  return backend->getBackendName() + " reports an error";
+}
+
 }  // namespace
 
 Group::Group() = default;
@@ -133,13 +150,20 @@ Result<std::unique_ptr<Group>> Group::join(GroupOptions options, const Clock& cl
   StoreRendezvous rendezvous(*store, clock);
   TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, Mesh::join(mesh_options, rendezvous, clock));
   auto group = std::make_unique<Group>(std::move(mesh));
-  if (options.device.is_cpu()) return group;
-  const auto backend = options.make_backend(c10::make_intrusive<c10d::PrefixStore>("gpu", store),
+  if (!options.make_backend) return group;
+  const auto backend = options.make_backend(c10::make_intrusive<c10d::PrefixStore>("device", store),
                                             options.rank, options.size, options.device);
   group->store_ = store;
   group->process_group_ = group_over(store, backend, options.device.type());
   // A host that waits for a sum with a lost rank would wait for ever.
-  group->mesh_->on_end([backend] { backend->abort(); });
+  group->mesh_->on_end([backend] {
+    try {
+      backend->abort();
+    } catch (const std::exception& failure) {
+      log_warn("trainer", "the ranks' communicator could not be aborted",
+               {{"reason", failure.what()}});
+    }
+  });
   return group;
 }
 
@@ -205,8 +229,32 @@ std::optional<std::string> Group::agree(const std::optional<std::string>& reason
   return "asked to stop";
 }
 
-std::optional<GroupEnd> Group::ended() const {
-  return mesh_ ? mesh_->ended() : std::optional<GroupEnd>();
+void Group::confirm(std::span<const double> numbers, std::string_view what) {
+  if (!mesh_) return;
+  if (const std::string trouble = backend_trouble(process_group_->getDefaultBackend());
+      !trouble.empty()) {
+    mesh_->end(protocol::EndClass::kInfrastructure, trouble);
+    lost();
+  }
+  std::vector<double> all(numbers.size() * static_cast<std::size_t>(size()));
+  require(mesh_->gather(std::as_bytes(numbers), std::as_writable_bytes(std::span(all))));
+  const auto same = [](double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+    return a == b || std::abs(a - b) <= kSameNumbers * std::max(std::abs(a), std::abs(b));
+  };
+  for (std::size_t i = numbers.size(); i < all.size(); ++i) {
+    const double first = all[i % numbers.size()];
+    if (same(all[i], first)) continue;
+    mesh_->end(protocol::EndClass::kInfrastructure,
+               fmt::format("{} differ: {} on rank 0, {} on rank {}; a sum over the ranks was cut "
+                           "short, or a device computes wrong numbers",
+                           what, first, all[i], i / numbers.size()));
+    lost();
+  }
+}
+
+std::optional<GroupEnd> Group::ended(std::int64_t wait_ms) const {
+  return mesh_ ? mesh_->ended(wait_ms) : std::optional<GroupEnd>();
 }
 
 void Group::end(protocol::EndClass end, const std::string& message) {

@@ -23,6 +23,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -47,9 +48,10 @@ class GroupLost : public std::runtime_error {
   GroupEnd end_;
 };
 
-/// Makes the backend for GPUs; see nccl.cc in this folder.
-using MakeBackend = c10::intrusive_ptr<c10d::Backend> (*)(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, at::Device device);
+/// Makes what sums numbers on a device instead of MeshBackend: NCCL on GPUs, see nccl.cc in this
+/// folder.
+using MakeBackend = std::function<c10::intrusive_ptr<c10d::Backend>(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, at::Device device)>;
 
 struct GroupOptions {
   int rank = 0;
@@ -60,7 +62,7 @@ struct GroupOptions {
   Socket listener;
   std::string group;  ///< what the ranks do together; the same on every rank
   at::Device device{at::kCPU};
-  MakeBackend make_backend = nullptr;  ///< for GPUs
+  MakeBackend make_backend;  ///< empty: MeshBackend, which takes CPU tensors alone
   std::int64_t meet_ms = 300'000;
   std::int64_t lost_after_ms = 10'000;
   /// Asked while the ranks meet: why there is no point in waiting any more.
@@ -104,12 +106,21 @@ class Group {
   /// All ranks ask together: the reason of the first rank that has one, with its name, on every
   /// rank.
   std::optional<std::string> agree(const std::optional<std::string>& reason);
+  /// All ranks ask together, each after its device has finished the work that `numbers` come from:
+  /// returns when every rank has come here and all have the same `numbers` (the same count, to
+  /// kSameNumbers of the larger one; NaN equals NaN), and no backend has given up. A communicator
+  /// that is aborted hands out partial sums without a word, so nothing that sums on a device went
+  /// into (metrics, snapshots, "not finite") may be believed before. Otherwise the group ends as
+  /// infrastructure, and GroupLost is thrown on every rank. `what` names the numbers in the message.
+  void confirm(std::span<const double> numbers, std::string_view what);
+  /// Ranks on different kinds of hardware may round a norm differently; partial sums are further off.
+  static constexpr double kSameNumbers = 1e-6;
 
   /// c10d's view, for the Reducer. REQUIRES: size() > 1.
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const { return process_group_; }
 
-  /// What ended the group, if anything.
-  std::optional<GroupEnd> ended() const;
+  /// What ended the group, if anything; waits up to `wait_ms` for it to be known.
+  std::optional<GroupEnd> ended(std::int64_t wait_ms = 0) const;
   /// Tells the others why this rank ends. The first end counts.
   void end(protocol::EndClass end, const std::string& message);
   /// This rank needs the others no more, nor they it: from now on it is a group of one, with its

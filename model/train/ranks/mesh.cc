@@ -130,17 +130,26 @@ Mesh::~Mesh() {
 }
 
 void Mesh::on_end(std::function<void()> listener) {
-  const std::lock_guard lock(mutex_);
-  on_end_ = std::move(listener);
-  if (stopped_ && on_end_) on_end_();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopped_ || !listener) {
+      on_end_ = std::move(listener);
+      return;
+    }
+  }
+  listener();
 }
 
 // An end wakes whoever waits for numbers.
 void Mesh::stop_data() {
   for (Peer& peer : peers_) peer.data.shutdown();
-  const std::lock_guard lock(mutex_);
-  stopped_ = true;
-  if (on_end_) on_end_();
+  std::function<void()> listener;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    listener = std::exchange(on_end_, nullptr);
+  }
+  if (listener) listener();
 }
 
 GroupEnd Mesh::reason() const {

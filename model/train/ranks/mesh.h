@@ -75,16 +75,19 @@ class Mesh {
   Status broadcast(std::span<std::byte> bytes, int root);
   Status gather(std::span<const std::byte> mine, std::span<std::byte> all);
 
-  /// What ended the group, if anything.
-  std::optional<GroupEnd> ended() const { return watch_->ended(); }
+  /// What ended the group, if anything; waits up to `wait_ms` for it to be known.
+  std::optional<GroupEnd> ended(std::int64_t wait_ms = 0) const {
+    return watch_->wait_for_end(wait_ms);
+  }
   /// The same; when an operation has failed, it may take a moment until it is known.
   GroupEnd reason() const;
   /// Tells the others why this rank ends; the first end counts.
   void end(protocol::EndClass end, std::string message);
   /// This rank needs the others no more.
   void leave() { watch_->leave(); }
-  /// Called once when the group ends, from a thread of the mesh, or at once when it has ended. Must
-  /// not call back.
+  /// Called once when the group ends, from whichever thread sees the end, or at once when it has
+  /// ended; no lock of the mesh is held, so it may block. A listener that is being replaced may
+  /// still be running when this returns; when the mesh is destroyed, none is.
   void on_end(std::function<void()> listener);
 
  private:

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <numeric>
 
 #include "base/rng.h"
@@ -112,6 +113,26 @@ TEST(MeshTest, ARankThatFailsTellsAllWhyAndWhatWasWaitingEnds) {
     EXPECT_EQ(mesh.reason().rank, 1);
     EXPECT_EQ(mesh.reason().end, EndClass::kOom);
     EXPECT_FALSE(mesh.reason().lost);
+  });
+}
+
+TEST(MeshTest, WhatIsCalledAtTheEndMayTakeItsTimeWhileOthersUseTheMesh) {
+  with_ranks(2, [](Mesh& mesh) {
+    std::promise<void> failed;
+    std::promise<void> called;
+    mesh.on_end([&] {
+      called.set_value();
+      failed.get_future().wait();  // as an abort that waits for whoever uses the communicator
+    });
+    std::thread teller([&] {
+      if (mesh.rank() == 1) mesh.end(EndClass::kData, "done for");
+    });
+    called.get_future().wait();
+    std::vector<double> numbers(3, 1);
+    EXPECT_FALSE(mesh.sum(std::span(numbers)).is_ok());
+    mesh.on_end({});
+    failed.set_value();
+    teller.join();
   });
 }
 
