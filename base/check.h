@@ -1,5 +1,6 @@
-// CHECK: a bug in Tailor itself. Prints file, line and the broken condition and aborts, also in release
-// builds. Never used on anything that came from outside (files, users, the network): those get a Status.
+// CHECK: a bug in Tailor itself. Prints file, line and the broken condition and aborts, also in
+// release builds. Never used on anything that came from outside (files, users, the network): those
+// get a Status.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,10 +16,10 @@ namespace tailor::internal {
 }  // namespace tailor::internal
 
 /// Aborts unless `condition`. Optional fmt-style explanation: TAILOR_CHECK(n > 0, "n={}", n).
-#define TAILOR_CHECK(condition, ...)                                                     \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]] {                                                     \
-      ::tailor::internal::check_failed(__FILE__, __LINE__, #condition,                   \
-                                       ::fmt::format("" __VA_ARGS__));                   \
-    }                                                                                    \
+#define TAILOR_CHECK(condition, ...)                                   \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]] {                                   \
+      ::tailor::internal::check_failed(__FILE__, __LINE__, #condition, \
+                                       ::fmt::format("" __VA_ARGS__)); \
+    }                                                                  \
   } while (false)

@@ -1,8 +1,9 @@
-// Clock: the only way to ask for the time. Built in `main` and handed down; pure code receives `now_ms`.
+// Clock: the only way to ask for the time. Built in `main` and handed down;
+// pure code receives `now_ms`.
 //
 // Two times, never mixed: `now_ms` is monotonic and only good for differences and deadlines;
-// `wall_ms` is Unix time, for people and for rows. `system_clock::now` and `steady_clock::now` stand in
-// clock.cc alone (tests/base/tidy_test.cc greps for others).
+// `wall_ms` is Unix time, for people and for rows. `system_clock::now` and `steady_clock::now`
+// stand in clock.cc alone (tests/base/tidy_test.cc greps for others).
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,8 @@ class Clock {
   virtual WallMs wall_ms() const = 0;
 };
 
-/// The machine's clocks. `now_ms` is CLOCK_BOOTTIME: it counts suspended time and is the same for every
-/// process of the node, so a deadline written by a worker can be read by a trainer.
+/// The machine's clocks. `now_ms` is CLOCK_BOOTTIME: it counts suspended time and is the same for
+/// every process of the node, so a deadline written by a worker can be read by a trainer.
 class SystemClock final : public Clock {
  public:
   MonotonicMs now_ms() const override;

@@ -36,13 +36,20 @@ ConfigPosition position_of(const toml::node& node) {
 
 std::string_view kind_name(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number";
-    case toml::node_type::boolean: return "true or false";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::table: return "a table";
-    default: return "a date or time";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "true or false";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::table:
+      return "a table";
+    default:
+      return "a date or time";
   }
 }
 
@@ -56,13 +63,20 @@ std::string join_path(const std::string& path, std::string_view key) {
 
 ConfigValue::Kind ConfigValue::kind() const {
   switch (as_node(node_).type()) {
-    case toml::node_type::string: return Kind::kString;
-    case toml::node_type::integer: return Kind::kInteger;
-    case toml::node_type::floating_point: return Kind::kFloat;
-    case toml::node_type::boolean: return Kind::kBoolean;
-    case toml::node_type::array: return Kind::kArray;
-    case toml::node_type::table: return Kind::kTable;
-    default: return Kind::kOther;
+    case toml::node_type::string:
+      return Kind::kString;
+    case toml::node_type::integer:
+      return Kind::kInteger;
+    case toml::node_type::floating_point:
+      return Kind::kFloat;
+    case toml::node_type::boolean:
+      return Kind::kBoolean;
+    case toml::node_type::array:
+      return Kind::kArray;
+    case toml::node_type::table:
+      return Kind::kTable;
+    default:
+      return Kind::kOther;
   }
 }
 
@@ -160,7 +174,8 @@ std::optional<std::int64_t> ConfigTable::integer_in(std::string_view key, std::i
                                                     std::int64_t high) {
   const auto result = integer(key);
   if (result && (*result < low || *result > high)) {
-    value(key)->fail(fmt::format("`{}` is {}; allowed: {} to {}", join_path(path_, key), *result, low, high));
+    value(key)->fail(
+        fmt::format("`{}` is {}; allowed: {} to {}", join_path(path_, key), *result, low, high));
     return std::nullopt;
   }
   return result;
@@ -169,7 +184,8 @@ std::optional<std::int64_t> ConfigTable::integer_in(std::string_view key, std::i
 std::optional<double> ConfigTable::number_in(std::string_view key, double low, double high) {
   const auto result = number(key);
   if (result && !(*result >= low && *result <= high)) {
-    value(key)->fail(fmt::format("`{}` is {}; allowed: {} to {}", join_path(path_, key), *result, low, high));
+    value(key)->fail(
+        fmt::format("`{}` is {}; allowed: {} to {}", join_path(path_, key), *result, low, high));
     return std::nullopt;
   }
   return result;

@@ -1,9 +1,11 @@
-// TOML with positions: every wrong key or value is answered with file, line, column and what is allowed.
+// TOML with positions: every wrong key or value is answered with file, line,
+// column and what is allowed.
 //
 //   TAILOR_ASSIGN_OR_RETURN(ConfigDocument doc, ConfigDocument::parse(text, "sweep.toml"));
 //   ConfigTable root = doc.root();
-//   std::string name = root.string("name").value_or("x");   // reads remember which keys were known
-//   TAILOR_RETURN_IF_ERROR(root.finish());                   // an unknown key is an error, nearest name given
+//   std::string name = root.string("name").value_or("x");  // reads remember which keys were known
+//   TAILOR_RETURN_IF_ERROR(root.finish());                 // an unknown key is an error, with the
+//                                                          // nearest name
 //
 // Reading is in two parts so that code stays flat: getters return std::optional and note the first
 // error in the document; `finish()` (once a table) and `ConfigDocument::status()` report it.
@@ -40,8 +42,8 @@ class ConfigValue {
   /// Dotted path, "space.ffn.k".
   const std::string& path() const { return path_; }
 
-  // Typed reads: nullopt and a noted error ("sweep.toml:3:5: `layers` must be an integer, not a string")
-  // when the kind is another. An integer is accepted where a float is wanted.
+  // Typed reads: nullopt and a noted error ("sweep.toml:3:5: `layers` must be an integer, not a
+  // string") when the kind is another. An integer is accepted where a float is wanted.
   std::optional<std::string> as_string() const;
   std::optional<std::int64_t> as_integer() const;
   std::optional<double> as_float() const;
@@ -49,7 +51,8 @@ class ConfigValue {
   std::vector<ConfigValue> as_array() const;  ///< empty and noted when it is no array
   std::optional<ConfigTable> as_table() const;
 
-  /// Notes `message` as the document's error, at this value's position (the first noted error wins).
+  /// Notes `message` as the document's error, at this value's position (the first
+  /// noted error wins).
   void fail(std::string_view message) const;
 
  private:
@@ -81,8 +84,10 @@ class ConfigTable {
   std::optional<std::int64_t> integer_in(std::string_view key, std::int64_t low, std::int64_t high);
   std::optional<double> number_in(std::string_view key, double low, double high);
   /// One of `allowed`, else noted with the nearest name and the list.
-  std::optional<std::string> one_of(std::string_view key, const std::vector<std::string_view>& allowed);
-  /// A value in text or number form run through `parse` ("10 min", "0.5M tokens"), errors noted with position.
+  std::optional<std::string> one_of(std::string_view key,
+                                    const std::vector<std::string_view>& allowed);
+  /// A value in text or number form run through `parse` ("10 min", "0.5M tokens"), errors noted
+  /// with position.
   template <typename T>
   std::optional<T> parsed(std::string_view key, Result<T> (*parse)(std::string_view)) {
     auto found = value(key);

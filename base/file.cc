@@ -32,7 +32,8 @@ Status errno_status(int error_number, std::string_view action, std::string_view 
   Code code = Code::kUnavailable;
   if (error_number == ENOENT || error_number == ENOTDIR) code = Code::kNotFound;
   if (error_number == ELOOP || error_number == ENAMETOOLONG) code = Code::kInvalidArgument;
-  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) code = Code::kResourceExhausted;
+  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG)
+    code = Code::kResourceExhausted;
   if (error_number == EACCES || error_number == EPERM || error_number == EROFS) {
     code = Code::kPermissionDenied;
   }

@@ -1,5 +1,5 @@
-// Strong ids: a SweepId is not a TrialId. Each is a positive integer given out once and never reused
-// (0 means "none"); people see a letter in front of it: s3, t41, w2.
+// Strong ids: a SweepId is not a TrialId. Each is a positive integer given out once and never
+// reused (0 means "none"); people see a letter in front of it: s3, t41, w2.
 #pragma once
 
 #include <charconv>
@@ -35,9 +35,15 @@ struct Id {
   }
 };
 
-struct SweepTag { static constexpr char kPrefix = 's'; };
-struct TrialTag { static constexpr char kPrefix = 't'; };
-struct WorkerTag { static constexpr char kPrefix = 'w'; };
+struct SweepTag {
+  static constexpr char kPrefix = 's';
+};
+struct TrialTag {
+  static constexpr char kPrefix = 't';
+};
+struct WorkerTag {
+  static constexpr char kPrefix = 'w';
+};
 
 using SweepId = Id<SweepTag>;    ///< one submitted search
 using TrialId = Id<TrialTag>;    ///< one candidate x one seed

@@ -1,10 +1,11 @@
 // Seeded random numbers that can be split, saved and addressed by position.
 //
-// `Rng` is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): 64 bits of state, one multiply-xorshift a draw.
-// `split(name)` gives an independent stream that depends on the seed and the name only, not on how many
-// numbers were drawn before, so adding a consumer never shifts the others.
-// `keyed_u64` is counter-based: the number at (key, i, j) without drawing those before it. The trainer
-// initialises element (row, column) of a named tensor with it, so a wider matrix contains the narrower.
+// `Rng` is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): 64 bits of state, one multiply-xorshift a
+// draw. `split(name)` gives an independent stream that depends on the seed and the name only, not
+// on how many numbers were drawn before, so adding a consumer never shifts the others.
+// `keyed_u64` is counter-based: the number at (key, i, j) without drawing those before it. The
+// trainer initialises element (row, column) of a named tensor with it, so a wider matrix contains
+// the narrower.
 //
 // Not for secrets. The same on every platform: no std:: distribution is used.
 #pragma once

@@ -1,9 +1,9 @@
 // Status and Result<T>: how a function says that something went wrong.
 //
-// Three kinds of trouble (ARCHITECTURE.md, "Errors"): a bug is a CHECK and aborts; an outcome that the
-// caller must handle is a Status or a Result<T>; a numerical outcome is a field of a summary.
-// The codes carry gRPC's own numbers, so mapping to the wire is a cast. A message says what happened,
-// to what, and what to do; callers add context going up with `Status::with_context`.
+// Three kinds of trouble (ARCHITECTURE.md, "Errors"): a bug is a CHECK and aborts; an outcome that
+// the caller must handle is a Status or a Result<T>; a numerical outcome is a field of a summary.
+// The codes carry gRPC's own numbers, so mapping to the wire is a cast. A message says what
+// happened, to what, and what to do; callers add context going up with `Status::with_context`.
 //
 // Threads: values, no shared state.
 #pragma once
@@ -20,19 +20,20 @@ enum class Code : int {
   kOk = 0,
   kCancelled = 1,
   kUnknown = 2,
-  kInvalidArgument = 3,    ///< the input is wrong whatever the state of the system
+  kInvalidArgument = 3,  ///< the input is wrong whatever the state of the system
   kDeadlineExceeded = 4,
   kNotFound = 5,
-  kAlreadyExists = 6,      ///< a conflict with something that is there (same name, other content)
+  kAlreadyExists = 6,  ///< a conflict with something that is there (same name, other content)
   kPermissionDenied = 7,
   kResourceExhausted = 8,  ///< disk, memory, quota
-  kFailedPrecondition = 9, ///< right input, wrong state; retrying does not help until the state changes
-  kAborted = 10,           ///< lost a race (stale fencing token)
+  /// Right input, wrong state; retrying does not help until the state changes.
+  kFailedPrecondition = 9,
+  kAborted = 10,  ///< lost a race (stale fencing token)
   kOutOfRange = 11,
   kUnimplemented = 12,
   kInternal = 13,
-  kUnavailable = 14,       ///< retry later
-  kDataLoss = 15,          ///< a file is cut, altered or corrupt
+  kUnavailable = 14,  ///< retry later
+  kDataLoss = 15,     ///< a file is cut, altered or corrupt
   kUnauthenticated = 16,
 };
 
@@ -55,7 +56,8 @@ class [[nodiscard]] Status {
   /// "code: message", for logs.
   std::string to_string() const;
 
-  /// The same failure with `context` and a colon put in front of the message; success stays success.
+  /// The same failure with `context` and a colon put in front of the message;
+  /// success stays success.
   Status with_context(std::string_view context) const;
 
   friend bool operator==(const Status&, const Status&) = default;
@@ -86,11 +88,11 @@ Status status_of(const Result<T>& result) {
 }  // namespace tailor
 
 /// Returns from the enclosing function (Status or Result) if `expr`, a Status, failed.
-#define TAILOR_RETURN_IF_ERROR(expr)                                            \
-  do {                                                                          \
-    if (::tailor::Status tailor_status_ = (expr); !tailor_status_.is_ok()) {    \
-      return ::tailor::internal::as_return(std::move(tailor_status_));          \
-    }                                                                           \
+#define TAILOR_RETURN_IF_ERROR(expr)                                         \
+  do {                                                                       \
+    if (::tailor::Status tailor_status_ = (expr); !tailor_status_.is_ok()) { \
+      return ::tailor::internal::as_return(std::move(tailor_status_));       \
+    }                                                                        \
   } while (false)
 
 #define TAILOR_CONCAT_INNER_(a, b) a##b
@@ -99,11 +101,11 @@ Status status_of(const Result<T>& result) {
 /// `TAILOR_ASSIGN_OR_RETURN(auto x, f());` takes the value of a Result or returns its Status.
 #define TAILOR_ASSIGN_OR_RETURN(lhs, expr) \
   TAILOR_ASSIGN_OR_RETURN_IMPL_(TAILOR_CONCAT_(tailor_result_, __LINE__), lhs, expr)
-#define TAILOR_ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr)                        \
-  auto tmp = (expr);                                                         \
-  if (!tmp.has_value()) {                                                    \
-    return ::tailor::internal::as_return(std::move(tmp).error());            \
-  }                                                                          \
+#define TAILOR_ASSIGN_OR_RETURN_IMPL_(tmp, lhs, expr)             \
+  auto tmp = (expr);                                              \
+  if (!tmp.has_value()) {                                         \
+    return ::tailor::internal::as_return(std::move(tmp).error()); \
+  }                                                               \
   lhs = std::move(tmp).value()
 
 namespace tailor::internal {

@@ -15,8 +15,8 @@ namespace tailor {
 /// Number of single-character edits (insert, delete, replace, swap neighbours) between two words.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The known name nearest to `name`, or "" when none is close enough to be meant (more than a third of
-/// its letters differ).
+/// The known name nearest to `name`, or "" when none is close enough to be meant (more than a third
+/// of its letters differ).
 std::string nearest_name(std::string_view name, std::span<const std::string_view> known);
 
 /// N of the device name "cuda:N", N >= 0; nullopt for every other text.
@@ -41,13 +41,14 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// Without leading and trailing white space.
 std::string_view trim(std::string_view text);
 
-/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure `*bad_offset`,
-/// if given, is the offset of the first wrong byte.
+/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure
+/// `*bad_offset`, if given, is the offset of the first wrong byte.
 bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
 
-/// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those that
-/// UTF-8 spells with more bytes: C1 controls, line separators, direction overrides). What others wrote can
-/// then neither drive a terminal nor break a line or a column. Bytes that are no UTF-8 pass.
+/// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those
+/// that UTF-8 spells with more bytes: C1 controls, line separators, direction overrides). What
+/// others wrote can then neither drive a terminal nor break a line or a column.
+/// Bytes that are no UTF-8 pass.
 std::string escape_controls(std::string_view text);
 
 }  // namespace tailor

@@ -16,8 +16,8 @@ constexpr const char* kDefaultCoordinator = "127.0.0.1:7070";
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-/// `coordinator` of a tailor.toml; empty when the file or the key is absent. A broken file is an error: it
-/// would otherwise silently talk to the wrong coordinator.
+/// `coordinator` of a tailor.toml; empty when the file or the key is absent. A broken file is an
+/// error: it would otherwise silently talk to the wrong coordinator.
 std::string coordinator_in(const std::string& path) {
   if (!std::filesystem::exists(path)) return "";
   const ConfigDocument document = require(ConfigDocument::load(path));
@@ -31,19 +31,28 @@ std::string coordinator_in(const std::string& path) {
 
 Exit exit_for(Code code) {
   switch (code) {
-    case Code::kOk: return Exit::kOk;
+    case Code::kOk:
+      return Exit::kOk;
     case Code::kInvalidArgument:
-    case Code::kOutOfRange: return Exit::kUsage;
-    case Code::kNotFound: return Exit::kNotFound;
-    case Code::kUnavailable: return Exit::kUnreachable;
+    case Code::kOutOfRange:
+      return Exit::kUsage;
+    case Code::kNotFound:
+      return Exit::kNotFound;
+    case Code::kUnavailable:
+      return Exit::kUnreachable;
     case Code::kUnauthenticated:
-    case Code::kPermissionDenied: return Exit::kAuth;
+    case Code::kPermissionDenied:
+      return Exit::kAuth;
     case Code::kAlreadyExists:
     case Code::kFailedPrecondition:
-    case Code::kAborted: return Exit::kConflict;
-    case Code::kDeadlineExceeded: return Exit::kTimedOut;
-    case Code::kCancelled: return Exit::kInterrupted;
-    default: return Exit::kInternal;
+    case Code::kAborted:
+      return Exit::kConflict;
+    case Code::kDeadlineExceeded:
+      return Exit::kTimedOut;
+    case Code::kCancelled:
+      return Exit::kInterrupted;
+    default:
+      return Exit::kInternal;
   }
 }
 
@@ -70,15 +79,17 @@ v1::CoordinatorService::Stub& Context::stub() {
   if (!stub_) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(256 << 20);
-    channel_ = grpc::CreateCustomChannel(coordinator().value, grpc::InsecureChannelCredentials(), arguments);
+    channel_ = grpc::CreateCustomChannel(coordinator().value, grpc::InsecureChannelCredentials(),
+                                         arguments);
     stub_ = v1::CoordinatorService::NewStub(channel_);
   }
   return *stub_;
 }
 
 gpr_timespec Context::deadline() const {
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                      gpr_time_from_millis(static_cast<std::int64_t>(timeout_s * 1000), GPR_TIMESPAN));
+  return gpr_time_add(
+      gpr_now(GPR_CLOCK_MONOTONIC),
+      gpr_time_from_millis(static_cast<std::int64_t>(timeout_s * 1000), GPR_TIMESPAN));
 }
 
 void Context::check(const grpc::Status& status) const {
@@ -93,9 +104,10 @@ void Context::check(const grpc::Status& status) const {
                               address.value, address.origin, status.error_message()));
   }
   if (code == Code::kDeadlineExceeded) {
-    throw Failure(Exit::kTimedOut,
-                  fmt::format("the coordinator at {} did not answer within {} s (--timeout changes that)",
-                              coordinator().value, timeout_s));
+    throw Failure(
+        Exit::kTimedOut,
+        fmt::format("the coordinator at {} did not answer within {} s (--timeout changes that)",
+                    coordinator().value, timeout_s));
   }
   throw Failure(exit_for(code), status.error_message());
 }
@@ -112,7 +124,10 @@ v1::SweepRef sweep_ref(const std::string& text) {
 
 std::uint64_t trial_id(const std::string& text) {
   const auto id = TrialId::parse(text);
-  if (!id) throw Failure(Exit::kUsage, fmt::format("\"{}\" is no trial id; they look like t41 (see `tailor show SWEEP`)", text));
+  if (!id)
+    throw Failure(
+        Exit::kUsage,
+        fmt::format("\"{}\" is no trial id; they look like t41 (see `tailor show SWEEP`)", text));
   return id->value;
 }
 

@@ -1,4 +1,5 @@
-// What every command shares: where the coordinator is, how to print, how failures become exit codes.
+// What every command shares: where the coordinator is, how to print,
+// how failures become exit codes.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -33,8 +34,8 @@ enum class Exit : int {
 /// The exit code that a failed call ends the program with.
 Exit exit_for(Code code);
 
-/// Ends a command: main prints the message on stderr and exits with the code. The only exception of the
-/// client, thrown by commands and caught in main.
+/// Ends a command: main prints the message on stderr and exits with the code. The only exception of
+/// the client, thrown by commands and caught in main.
 class Failure : public std::runtime_error {
  public:
   Failure(Exit exit_code, const std::string& message)
@@ -75,8 +76,8 @@ class Context {
 
   /// Runs one unary call with the deadline; throws Failure with the address when nobody answers.
   template <typename Request, typename Response>
-  Response call(grpc::Status (v1::CoordinatorService::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                                     Response*),
+  Response call(grpc::Status (v1::CoordinatorService::Stub::*method)(grpc::ClientContext*,
+                                                                     const Request&, Response*),
                 const Request& request) {
     grpc::ClientContext context;
     context.set_deadline(deadline());

@@ -13,23 +13,35 @@ namespace tailor::client {
 
 std::string state_name(v1::SweepState state) {
   switch (state) {
-    case v1::SWEEP_STATE_RUNNING: return "running";
-    case v1::SWEEP_STATE_PAUSED: return "paused";
-    case v1::SWEEP_STATE_COMPLETED: return "completed";
-    case v1::SWEEP_STATE_CANCELLED: return "cancelled";
-    default: return "unknown";
+    case v1::SWEEP_STATE_RUNNING:
+      return "running";
+    case v1::SWEEP_STATE_PAUSED:
+      return "paused";
+    case v1::SWEEP_STATE_COMPLETED:
+      return "completed";
+    case v1::SWEEP_STATE_CANCELLED:
+      return "cancelled";
+    default:
+      return "unknown";
   }
 }
 
 std::string state_name(v1::TrialState state) {
   switch (state) {
-    case v1::TRIAL_STATE_QUEUED: return "queued";
-    case v1::TRIAL_STATE_RUNNING: return "running";
-    case v1::TRIAL_STATE_COMPLETED: return "completed";
-    case v1::TRIAL_STATE_STOPPED: return "stopped";
-    case v1::TRIAL_STATE_FAILED: return "failed";
-    case v1::TRIAL_STATE_CANCELLED: return "cancelled";
-    default: return "unknown";
+    case v1::TRIAL_STATE_QUEUED:
+      return "queued";
+    case v1::TRIAL_STATE_RUNNING:
+      return "running";
+    case v1::TRIAL_STATE_COMPLETED:
+      return "completed";
+    case v1::TRIAL_STATE_STOPPED:
+      return "stopped";
+    case v1::TRIAL_STATE_FAILED:
+      return "failed";
+    case v1::TRIAL_STATE_CANCELLED:
+      return "cancelled";
+    default:
+      return "unknown";
   }
 }
 
@@ -53,7 +65,9 @@ std::string local_time(std::int64_t wall_ms) {
 
 std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 
-std::string signed_fixed(double value, int digits) { return fmt::format("{:+.{}f}", value, digits); }
+std::string signed_fixed(double value, int digits) {
+  return fmt::format("{:+.{}f}", value, digits);
+}
 
 std::string short_count(double value) {
   if (value >= 1e9) return fmt::format("{:.2f}B", value / 1e9);

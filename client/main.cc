@@ -1,4 +1,5 @@
-// tailor: the command-line client. Everything it does is a public gRPC call or works on local files.
+// tailor: the command-line client. Everything it does is a public gRPC call
+// or works on local files.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -67,8 +68,9 @@ int main(int argc, char** argv) {
       "tailor");
   app.set_version_flag("--version", "tailor " TAILOR_VERSION);
   app.require_subcommand(1);
-  app.add_option("--coordinator", context.coordinator_flag,
-                 "HOST:PORT (else TAILOR_COORDINATOR, ./tailor.toml, ~/.config/tailor/tailor.toml)");
+  app.add_option(
+      "--coordinator", context.coordinator_flag,
+      "HOST:PORT (else TAILOR_COORDINATOR, ./tailor.toml, ~/.config/tailor/tailor.toml)");
   app.add_flag("--json", context.json, "one JSON document on stdout");
   app.add_option("--color", context.color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
@@ -80,7 +82,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     // A disk that fills while results are written to it must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      std::fprintf(stderr, "tailor: the output could not be written: free space where it goes, and repeat\n");
+      std::fprintf(
+          stderr,
+          "tailor: the output could not be written: free space where it goes, and repeat\n");
       return static_cast<int>(Exit::kInternal);
     }
     return static_cast<int>(Exit::kOk);

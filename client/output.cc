@@ -65,7 +65,8 @@ Json field_json(const Message& m, const FieldDescriptor* f, int index) {
 std::string shown(std::string_view text) {
   std::string out;
   std::size_t plain = 0;  // start of what is not written yet
-  for (std::size_t i = text.find("\033["); i != std::string_view::npos; i = text.find("\033[", i + 1)) {
+  for (std::size_t i = text.find("\033["); i != std::string_view::npos;
+       i = text.find("\033[", i + 1)) {
     const std::size_t end = text.find_first_not_of("0123456789", i + 2);
     if (end == std::string_view::npos || text[end] != 'm') continue;
     out += escape_controls(text.substr(plain, i - plain));
@@ -102,7 +103,8 @@ Json to_json(const Message& message) {
       for (int k = 0; k < r->FieldSize(message, field); ++k) {
         const Json entry = to_json(r->GetRepeatedMessage(message, field, k));
         const Json& key = entry.at("key");
-        entries.emplace_back(key.is_string() ? key.get<std::string>() : key.dump(), entry.at("value"));
+        entries.emplace_back(key.is_string() ? key.get<std::string>() : key.dump(),
+                             entry.at("value"));
       }
       std::sort(entries.begin(), entries.end(),
                 [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -110,7 +112,8 @@ Json to_json(const Message& message) {
       out[field->name()] = std::move(map);
     } else if (field->is_repeated()) {
       Json array = Json::array();
-      for (int k = 0; k < r->FieldSize(message, field); ++k) array.push_back(field_json(message, field, k));
+      for (int k = 0; k < r->FieldSize(message, field); ++k)
+        array.push_back(field_json(message, field, k));
       out[field->name()] = std::move(array);
     } else if (field->has_presence() && !r->HasField(message, field)) {
       out[field->name()] = nullptr;
@@ -201,7 +204,8 @@ std::string Printer::state(const std::string& text) const {
   if (text == "completed") color = "32";
   if (text == "running") color = "36";
   if (text == "failed" || text == "infeasible") color = "31";
-  if (text == "paused" || text == "stopped" || text == "cancelled" || text == "draining") color = "33";
+  if (text == "paused" || text == "stopped" || text == "cancelled" || text == "draining")
+    color = "33";
   return fmt::format("\033[{}m{}\033[0m", color, text);
 }
 

@@ -1,5 +1,5 @@
-// Printing: an aligned table on a terminal, tab-separated text in a pipe, one JSON document with --json.
-// Data goes to stdout, messages and progress to stderr. NO_COLOR and --color are respected.
+// Printing: an aligned table on a terminal, tab-separated text in a pipe, one JSON document with
+// --json. Data goes to stdout, messages and progress to stderr. NO_COLOR and --color are respected.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -13,9 +13,9 @@ namespace tailor::client {
 
 using Json = nlohmann::ordered_json;
 
-/// A protobuf message as JSON: field names as in the .proto, 64-bit integers as numbers, enum values as
-/// their lower-case last words ("running"), unset optional fields as null, NaN and infinities as the
-/// strings "NaN", "Infinity", "-Infinity".
+/// A protobuf message as JSON: field names as in the .proto, 64-bit integers as numbers, enum
+/// values as their lower-case last words ("running"), unset optional fields as null, NaN and
+/// infinities as the strings "NaN", "Infinity", "-Infinity".
 Json to_json(const google::protobuf::Message& message);
 
 /// A number that JSON may not be able to hold (see to_json).
@@ -36,11 +36,12 @@ class Printer {
   bool terminal() const { return terminal_; }
   bool colored() const { return color_; }
 
-  // Control characters in what is printed are spelled out, but for colours: names and messages come from
-  // others, and a cell must not break its line.
+  // Control characters in what is printed are spelled out, but for colours: names and messages come
+  // from others, and a cell must not break its line.
 
   /// Rows must have as many cells as there are columns.
-  void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& given) const;
+  void table(const std::vector<Column>& columns,
+             const std::vector<std::vector<std::string>>& given) const;
   /// One JSON document, indented, and a newline.
   void document(const Json& json) const;
   /// A line of plain text on stdout.

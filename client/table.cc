@@ -16,12 +16,24 @@ class ExamplesFirst : public CLI::Formatter {
 };
 
 constexpr Command kCommands[] = {
-    {"plan", add_plan},       {"submit", add_submit},   {"ls", add_ls},
-    {"show", add_show},       {"why", add_why},         {"watch", add_watch},
-    {"logs", add_logs},       {"control", add_control}, {"compare", add_compare},
-    {"profile", add_profile}, {"query", add_query},     {"export", add_export},
-    {"workers", add_workers}, {"backup", add_backup},   {"shape", add_shape},
-    {"geometry", add_geometry}, {"data", add_data},     {"info", add_info},
+    {"plan", add_plan},
+    {"submit", add_submit},
+    {"ls", add_ls},
+    {"show", add_show},
+    {"why", add_why},
+    {"watch", add_watch},
+    {"logs", add_logs},
+    {"control", add_control},
+    {"compare", add_compare},
+    {"profile", add_profile},
+    {"query", add_query},
+    {"export", add_export},
+    {"workers", add_workers},
+    {"backup", add_backup},
+    {"shape", add_shape},
+    {"geometry", add_geometry},
+    {"data", add_data},
+    {"info", add_info},
     {"completion", add_completion},
 };
 

@@ -38,12 +38,14 @@ void add_workers(CLI::App& app, Context& context);  // workers, drain
 void add_profile(CLI::App& app, Context& context);
 void add_backup(CLI::App& app, Context& context);
 void add_shape(CLI::App& app, Context& context);
-void add_geometry(CLI::App& app, Context& context);  // persistence, wasserstein, gw, dimension, work, allocate
+// persistence, wasserstein, gw, dimension, work, allocate
+void add_geometry(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);  // prepare, import, verify, show
 void add_info(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
 
-/// Shows a sweep until it ends. Returns kOk, kSomeFailed or kInterrupted. Used by watch and submit --watch.
+/// Shows a sweep until it ends. Returns kOk, kSomeFailed or kInterrupted.
+/// Used by watch and submit --watch.
 Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s);
 
 }  // namespace tailor::client

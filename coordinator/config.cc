@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, 4> kLogLevels = {"debug", "info", "warn",
 
 constexpr const char* kExamples = R"(Examples:
   tailor-coordinator --database runs/tailor.db
-  tailor-coordinator --database runs/tailor.db --listen 127.0.0.1:0 --http 127.0.0.1:0 --port-file ports.json
+  tailor-coordinator --database runs/tailor.db --listen 127.0.0.1:0 --http 127.0.0.1:0 )"
+                                  R"(--port-file ports.json
   tailor-coordinator --config coordinator.toml --log-level debug
 
 Exit codes: 0 stopped by a signal, 1 cannot go on (the reason is said), 2 bad settings,

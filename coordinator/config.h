@@ -1,5 +1,5 @@
-// Settings of tailor-coordinator: defaults in the struct < TOML file < command line, all checked at
-// start.
+// Settings of tailor-coordinator: defaults in the struct < TOML file < command line,
+// all checked at start.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct CommandLine {
   bool exit = false;  ///< help or version was printed: exit with 0
 };
 
-/// Reads the command line and, if given, its --config file. Errors: kInvalidArgument with what is
-/// allowed.
+/// Reads the command line and, if given, its --config file.
+/// Errors: kInvalidArgument with what is allowed.
 Result<CommandLine> parse_command_line(int argc, const char* const* argv);
 
 /// Settings from the text of a TOML file on top of `defaults`. Errors: kInvalidArgument with file,

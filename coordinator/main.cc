@@ -173,8 +173,8 @@ int run(int argc, char** argv) {
   if (const Status status = init_logging(command->config.log_level); !status.is_ok()) {
     return fail(status);
   }
-  // Before any thread is made, so that all of them inherit the mask and only `serve` takes the
-  // signals.
+  // Before any thread is made, so that all of them inherit the mask
+  // and only `serve` takes the signals.
   const sigset_t signals = ending_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

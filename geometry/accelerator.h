@@ -3,7 +3,7 @@
 //   squared differences   n^2 d     of pairwise_distances
 //   products              2 n^3     of Gromov-Wasserstein
 //   lunes                 n^3 / 64  of Vietoris-Rips persistence: each edge's lune and its
-//   components
+//                                   components
 //
 // What comes back is what kernels.h and rips.cc compute, bit for bit: sums run in the same order,
 // multiply-add is not fused, and a lune is made of whole numbers. So a device changes the time a

@@ -340,8 +340,8 @@ class QuantaAllocator {
     }
   }
 
-  /// Gives quanta, best gain per cost first, while they fit; ties go to the narrower, then the
-  /// lower layer.
+  /// Gives quanta, best gain per cost first, while they fit;
+  /// ties go to the narrower, then the lower layer.
   void give() {
     using Offer = std::tuple<double, std::int64_t, std::int64_t>;  // gain, -units, -layer
     std::priority_queue<Offer> offers;

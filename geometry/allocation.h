@@ -11,14 +11,15 @@
 //
 // Solution. Stationarity gives beta a w^(-a-1) = mu c on free layers, hence
 //   w_l(mu) = clip((beta_l a_l / (mu c_l))^(1 / (a_l + 1)), m_l, M_l),
-// and the multiplier is where S(mu) = sum c_l w_l(mu), which does not increase, meets B. With t =
-// log mu: breakpoints k_l - (a_l + 1) log m_l and k_l - (a_l + 1) log M_l, k_l = log(beta_l a_l /
-// c_l), are sorted and B is bracketed between two of them; there the free set is fixed and sum_F
-// c_l exp((k_l - t)/(a_l + 1)) is convex and decreasing in t, so Newton's method from the left end
-// converges monotonically. (With equal exponents its solution is the closed form.) All in
-// logarithms: no power can overflow. The objective is convex on a compact convex set, so this is
-// the optimum; `kkt` lets a test see it: beta a w^(-a-1) / (mu c) is 1 on free layers, at most 1 on
-// the floor, at least 1 on the cap.
+// and the multiplier is where S(mu) = sum c_l w_l(mu), which does not increase, meets B. With
+//   t = log mu,  k_l = log(beta_l a_l / c_l)
+// the breakpoints k_l - (a_l + 1) log m_l and k_l - (a_l + 1) log M_l are sorted and B is bracketed
+// between two of them; there the free set F is fixed and
+//   sum_F c_l exp((k_l - t) / (a_l + 1))
+// is convex and decreasing in t, so Newton's method from the left end converges monotonically.
+// (With equal exponents its solution is the closed form.) All in logarithms: no power can overflow.
+// The objective is convex on a compact convex set, so this is the optimum; `kkt` lets a test see
+// it: beta a w^(-a-1) / (mu c) is 1 on free layers, at most 1 on the floor, at least 1 on the cap.
 //
 // Cost: n log n. Threads: pure functions.
 #pragma once
@@ -84,8 +85,8 @@ struct IntegerAllocation {
 Result<IntegerAllocation> allocate_integer(const AllocationProblem& problem,
                                            std::int64_t quantum = 64, double tolerance = 1e-5);
 
-/// Standard errors of the widths from those of log beta (independent across layers), to first
-/// order:
+/// Standard errors of the widths from those of log beta (independent across layers),
+/// to first order:
 ///   d log w_l = (d log beta_l - d log mu) / (a_l + 1) on free layers, else 0,
 ///   d log mu = sum_F omega_k d log beta_k / sum_F omega_k,  omega_k = c_k w_k / (a_k + 1).
 /// REQUIRES: `allocation` solves `problem`; one error a layer.

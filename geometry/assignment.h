@@ -8,11 +8,11 @@
 // n^2 when the start is good.
 //
 // Sparse, with free slack on both sides. Rows i and columns j, gains w_ij > 0 on some pairs; match
-// pairs so that the sum of gains is largest, everybody may stay alone at gain 0. With c = -w the
-// dual is
+// pairs so that the sum of gains is largest, everybody may stay alone at gain 0.
+// With c = -w the dual is
 //   max sum u_i + sum v_j,  u_i + v_j <= c_ij,  u_i <= 0,  v_j <= 0,
-// and a matching of tight pairs is optimal when every row alone has u = 0 and every column alone v
-// = 0. Any feasible duals do for a start, and good ones leave little to do; those of an earlier
+// and a matching of tight pairs is optimal when every row alone has u = 0 and every column alone
+// v = 0. Any feasible duals do for a start, and good ones leave little to do; those of an earlier
 // problem with fewer pairs are used again. Each row alone with u < 0 raises its u along a shortest
 // path (Dijkstra, a binary heap) until it is matched or someone on the way may stay alone; then
 // columns do the same.
@@ -36,8 +36,8 @@ struct Assignment {
   std::vector<std::uint32_t> column_of_row;  ///< a permutation
   std::vector<double> column_dual;           ///< v
   double cost = 0;                           ///< sum of the assigned entries
-  /// sum_i min_j (c_ij - v_j) + sum_j v_j, summed anew: never above the least cost but for
-  /// rounding.
+  /// sum_i min_j (c_ij - v_j) + sum_j v_j, summed anew:
+  /// never above the least cost but for rounding.
   double lower_bound = 0;
 };
 
@@ -67,8 +67,8 @@ struct Matching {
   std::vector<std::uint32_t> row_of_column;
   MatchingDuals duals;
   double gain = 0;  ///< sum over matched pairs
-  double upper_bound =
-      0;  ///< the dual objective, summed anew: never below the best but for rounding
+  /// The dual objective, summed anew: never below the best but for rounding.
+  double upper_bound = 0;
 };
 
 /// The matching of largest total gain. `start`, where given, may hold any numbers <= 0 (rows are

@@ -4,8 +4,8 @@
 // A cloud is a list of token representations; row i of the cloud before a layer and row i of the
 // cloud after it are the same token. Angles need directions, so a token whose vector is (nearly)
 // zero, norm below kZeroNorm, has no place in a comparison: it is dropped from both clouds, in
-// every geometry, and counted. NaN and infinity are never dropped silently: they are refused with
-// their place.
+// every geometry, and counted. NaN and infinity are never dropped silently:
+// they are refused with their place.
 //
 // Threads: views and functions of values, no shared state.
 #pragma once
@@ -22,8 +22,8 @@ namespace tailor::geometry {
 /// A vector shorter than this has no direction.
 inline constexpr double kZeroNorm = 1e-12;
 
-/// A view on `count` points of `dimension` coordinates each, one after the other. Does not own
-/// them.
+/// A view on `count` points of `dimension` coordinates each, one after the other.
+/// Does not own them.
 class CloudView {
  public:
   CloudView() = default;
@@ -56,8 +56,8 @@ struct Cloud {
 /// Euclidean norm without overflow or underflow.
 double norm(std::span<const double> vector);
 
-/// Ok when every coordinate is finite; otherwise kInvalidArgument naming `what`, point and
-/// coordinate.
+/// Ok when every coordinate is finite; otherwise kInvalidArgument naming `what`,
+/// point and coordinate.
 Status check_finite(CloudView cloud, std::string_view what);
 
 /// Two clouds of the same tokens after cleaning.

@@ -1,5 +1,5 @@
-// Splits off the infinite bars, scales, lists the useful pairs, matches, and sums the matching
-// anew.
+// Splits off the infinite bars, scales, lists the useful pairs, matches,
+// and sums the matching anew.
 #include "geometry/diagram_distance.h"
 
 #include <fmt/format.h>
@@ -166,8 +166,8 @@ class Discs {
     }
   }
 
-  /// Calls visit(j, overlap) for every disc that overlaps that of x, overlap = radii - |x - y|^q >
-  /// 0.
+  /// Calls visit(j, overlap) for every disc that overlaps that of x,
+  /// overlap = radii - |x - y|^q > 0.
   template <typename Visit>
   void overlapping(const Point& x, double radius_q, const Ground& ground, double rounding,
                    const Visit& visit) const {
@@ -196,8 +196,8 @@ class Discs {
   std::vector<Group> groups_;
 };
 
-// Matches the points of two diagrams; few pairs at first, then those that the duals do not price
-// out.
+// Matches the points of two diagrams; few pairs at first,
+// then those that the duals do not price out.
 class DiagramMatching {
  public:
   DiagramMatching(const std::vector<Point>& a, const std::vector<Point>& b, const Ground& ground)
@@ -317,8 +317,8 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
     return result;
   }
 
-  // Scale: the largest persistence, and where there are infinite bars also their largest
-  // difference.
+  // Scale: the largest persistence, and where there are infinite bars also their
+  // largest difference.
   double largest = 0;
   for (const Point& p : left.points) largest = std::max(largest, p.death / 2 - p.birth / 2);
   for (const Point& p : right.points) largest = std::max(largest, p.death / 2 - p.birth / 2);
@@ -329,8 +329,8 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
   const int exponent = std::ilogb(largest) + 1;
   const auto scaled = [exponent](double x) { return std::ldexp(x, -exponent); };
 
-  // Equal diagrams are at distance 0, also where rounding would prefer the diagonal for a bar or
-  // two.
+  // Equal diagrams are at distance 0, also where rounding would prefer the
+  // diagonal for a bar or two.
   const auto by_value = [](const Point& x, const Point& y) {
     return std::pair(x.birth, x.death) < std::pair(y.birth, y.death);
   };

@@ -1,8 +1,8 @@
 // Wasserstein distance between persistence diagrams, exact.
 //
-//   W_q(A, B) = ( min over partial matchings of  sum_matched |a - b|_p^q + sum_alone diag(x)^q
-//   )^(1/q) diag(b, d) = (d - b) 2^(1/p - 1):  (d - b) / sqrt 2 for p = 2,  (d - b) / 2 for p =
-//   infinity
+//   W_q(A, B) = (min over partial matchings of
+//                sum_matched |a - b|_p^q + sum_alone diag(x)^q)^(1/q)
+//   diag(b, d) = (d - b) 2^(1/p - 1):  (d - b) / sqrt 2 for p = 2,  (d - b) / 2 for p = infinity
 //
 // q is the order (default 2), p the ground norm (default 2). Both change the number, so both are
 // options and belong beside any value that is written down: GUDHI and Hera default to other ones.
@@ -21,8 +21,8 @@
 // Each round starts from the matching and the duals of the last.
 //
 // Scale. All is divided by a power of two near the largest persistence, so tiny and huge diagrams
-// give the same digits; costs use differences of births and deaths, so a far-away origin does not
-// hurt.
+// give the same digits; costs use differences of births and deaths,
+// so a far-away origin does not hurt.
 //
 // Certificate. The dual over all pairs bounds the distance from below; `gap` is the difference of
 // primal and dual in the q-th powers, relative to leaving all points alone: about 1e-15.

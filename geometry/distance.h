@@ -16,8 +16,8 @@
 // cache, tiles spread over threads. Every entry is summed in an order that depends on d only: the
 // same bits whatever the threads or the instruction set. Memory: n^2 doubles plus one padded copy
 // of the cloud. Up to 90 degrees theta is 2 arcsin(|u^ - v^| / 2), which is as exact and cheaper;
-// beyond, |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that cancels (beyond 120
-// degrees).
+// beyond, |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless
+// that cancels (beyond 120 degrees).
 //
 // Source of the definitions: arXiv 2608.02064 as read in ARCHITECTURE.md; Ratcliffe, Foundations of
 // Hyperbolic Manifolds, 4.5.

@@ -23,8 +23,8 @@ namespace {
 
 using Permutation = std::vector<std::uint32_t>;
 
-// Starts that get pair swaps: all up to this many points, beyond it those within this factor of the
-// best.
+// Starts that get pair swaps: all up to this many points,
+// beyond it those within this factor of the best.
 constexpr std::size_t kAlwaysSwapped = 64;
 constexpr double kWorthSwapping = 1.5;
 
@@ -82,9 +82,9 @@ double energy_of(const PaddedRows& a, const PaddedRows& b, const Permutation& p)
 struct Problem {
   PaddedRows a, b;
   double scale = 0;  // mean A^2 + mean B^2: what an energy is compared with
-  // Column duals to begin with. M_ij = (|A_i|^2 + |Q_j|^2 - |A_i - Q_j|^2) / 2 with Q_j =
-  // (B_j,p(k))_k, and |Q_j| = |B_j| whatever p: with these duals the assignment is one of nearest
-  // profiles.
+  // Column duals to begin with. With Q_j = (B_j,p(k))_k,
+  //   M_ij = (|A_i|^2 + |Q_j|^2 - |A_i - Q_j|^2) / 2,
+  // and |Q_j| = |B_j| whatever p: with these duals the assignment is one of nearest profiles.
   std::vector<double> dual;
   const Accelerator* accelerator = nullptr;
 };

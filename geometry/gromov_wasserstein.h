@@ -7,13 +7,15 @@
 //
 // Permutations suffice. Euclidean, spherical and hyperbolic distance matrices are of negative type,
 // so E is concave on couplings: the minimum is at a permutation p / n, and a conditional-gradient
-// step goes all the way to the next permutation. Hence an iteration is one product M = A (P B), (P
-// B)_k = B_p(k), and one assignment that maximises sum_i M_i,s(i), warm-started with the duals of
-// the last one; E falls until the assignment returns p. The first duals are -|B_j|^2 / 2: with them
-// the assignment is one of nearest profiles, since 2 M_ij = |A_i|^2 + |B_j|^2 - |A_i - (P B)_j|^2.
+// step goes all the way to the next permutation. Hence an iteration is one product
+//   M = A (P B),  (P B)_k = B_p(k),
+// and one assignment that maximises sum_i M_i,s(i), warm-started with the duals of the last one; E
+// falls until the assignment returns p. The first duals are -|B_j|^2 / 2: with them the assignment
+// is one of nearest profiles, since
+//   2 M_ij = |A_i|^2 + |B_j|^2 - |A_i - (P B)_j|^2.
 // When fewer than half of the points move, M is updated by what they change. A start that arrives
-// where the identity ended goes no further. Then pairs are swapped: with M at hand the
-// change of E by swapping i and j is
+// where the identity ended goes no further. Then pairs are swapped: with M at hand the change of E
+// by swapping i and j is
 //   -(2 / n^2) (2 L + 4 A_ij B_p(i)p(j)),  L = M_i,p(j) + M_j,p(i) - M_i,p(i) - M_j,p(j),
 // in constant time, and M follows in O(n^2). Both alternate until neither helps. Beyond 64 points
 // only the starts within 1.5 times the lowest E so far are given swaps. For a matrix from outside
@@ -50,8 +52,8 @@
 namespace tailor::geometry {
 
 struct GromovOptions {
-  int random_starts =
-      8;  ///< at least 0; with 0 the value does not depend on the order of the points
+  /// At least 0; with 0 the value does not depend on the order of the points.
+  int random_starts = 8;
   std::uint64_t seed = 0;
   int iterations_max = 200;  ///< conditional-gradient steps a start
   int threads = 1;
@@ -71,8 +73,8 @@ struct GromovOptions {
 };
 
 /// The edges of both sides in ascending order (sorted_edges up to the diameter), where they are at
-/// hand; they save two sorts. Those of the spherical geometry serve the hyperbolic one, too: f is
-/// increasing.
+/// hand; they save two sorts. Those of the spherical geometry serve the hyperbolic one, too:
+/// f is increasing.
 struct GromovOrders {
   std::span<const Edge> a = {};
   std::span<const Edge> b = {};
@@ -107,8 +109,8 @@ double gromov_energy(const DistanceMatrix& a, const DistanceMatrix& b,
                      const std::vector<std::uint32_t>& permutation);
 
 /// Minimises. Sides of different size are allowed when one has a single point (then E is the mean
-/// square of the other). Errors: kInvalidArgument on other different sizes, more than
-/// 65535 points or a bad option.
+/// square of the other). Errors: kInvalidArgument on other different sizes, more than 65535 points
+/// or a bad option.
 Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceMatrix& b,
                                         const GromovOptions& options = {},
                                         const GromovOrders& orders = {});

@@ -4,18 +4,20 @@
 //
 // TwoNN (Facco, d'Errico, Rodriguez, Laio, Sci. Rep. 7, 2017). mu_i = r_2(i) / r_1(i) has the law
 // F(mu) = 1 - mu^-d if the density is even over the first two neighbours.
-//   two_nn        (N - 1) / sum_i log mu_i                       unbiased maximum likelihood
-//   two_nn_biased  N      / sum_i log mu_i
-//   two_nn_fit    slope through 0 of -log(1 - F_i) on log mu_(i), mu sorted, F_i = i / N, the
-//   largest
-//                 tenth left out (the first floor(0.9 N) kept); as scikit-dimension and dadapy do.
-//                 two_nn_fit_shifted takes F_i = (i - 1) / N; it differs by about 3 / N.
+//   two_nn         (N - 1) / sum_i log mu_i   unbiased maximum likelihood
+//   two_nn_biased  N / sum_i log mu_i
+//   two_nn_fit     slope through 0 of -log(1 - F_i) on log mu_(i), mu sorted, F_i = i / N, the
+//                  largest tenth left out (the first floor(0.9 N) kept); as scikit-dimension and
+//                  dadapy do. two_nn_fit_shifted takes F_i = (i - 1) / N; it differs by
+//                  about 3 / N.
 //
-// Levina-Bickel (NIPS 2004), k neighbours. s_i = sum_{j<k} log(r_k(i) / r_j(i)), m_i = (k - 1) /
-// s_i.
-//   levina_bickel           N (k - 1) / sum_i s_i      inverse mean (MacKay, Ghahramani 2005)
-//   levina_bickel_unbiased  N (k - 2) / sum_i s_i
-//   levina_bickel_mean      mean of m_i, the paper's own; levina_bickel_mean_unbiased with k - 2
+// Levina-Bickel (NIPS 2004), k neighbours:
+//   s_i = sum_{j<k} log(r_k(i) / r_j(i)),  m_i = (k - 1) / s_i
+//
+//   levina_bickel                N (k - 1) / sum_i s_i   inverse mean (MacKay, Ghahramani 2005)
+//   levina_bickel_unbiased       N (k - 2) / sum_i s_i
+//   levina_bickel_mean           mean of m_i, the paper's own
+//   levina_bickel_mean_unbiased  mean of m_i with k - 2
 //
 // Points at distance 0 of an earlier one are duplicates (repeated tokens at layer 0): they are
 // dropped and counted before anything else. Fewer than `points_min` points are refused: the
@@ -63,8 +65,8 @@ Result<DimensionEstimate> intrinsic_dimension(const DistanceMatrix& distances,
                                               const DimensionOptions& options = {});
 
 /// Estimates at N, N/2 and N/4 points (seeded nested subsets of the distinct points), for as long
-/// as enough are left: an estimate that moves with N depends on the scale and is to be read with
-/// care.
+/// as enough are left: an estimate that moves with N depends on the scale and is
+/// to be read with care.
 Result<std::vector<DimensionEstimate>> dimension_by_scale(const DistanceMatrix& distances,
                                                           const DimensionOptions& options = {});
 

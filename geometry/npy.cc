@@ -1,5 +1,5 @@
-// The .npy format: a small recursive reader for the header's dictionary, then a copy of the
-// entries.
+// The .npy format: a small recursive reader for the header's dictionary,
+// then a copy of the entries.
 #include "geometry/npy.h"
 
 #include <fmt/format.h>

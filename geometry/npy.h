@@ -1,16 +1,16 @@
-// Reader and writer of NumPy's .npy files: how clouds, distance matrices and diagrams come in and
-// go out.
+// Reader and writer of NumPy's .npy files: how clouds,
+// distance matrices and diagrams come in and go out.
 //
 // Format (numpy.lib.format, versions 1.0, 2.0, 3.0): the bytes 93 'N' 'U' 'M' 'P' 'Y', major,
 // minor, the header's length (2 bytes little-endian in version 1, else 4), a Python dictionary with
 // exactly the keys 'descr', 'fortran_order' and 'shape', padded with blanks and ended by a newline,
 // then the entries. Read: f4, f8, i4, i8, u2 in either byte order, C or Fortran order (turned into
-// C order), any rank. Written: little-endian, C order, version 1.0, header padded to 64 bytes, as
-// NumPy does.
+// C order), any rank. Written: little-endian, C order, version 1.0, header padded
+// to 64 bytes, as NumPy does.
 //
 // A file is outside input: every broken header is a Status that names the file and what is wrong
-// with it, never a crash, and nothing is allocated before the size was compared with the bytes that
-// are there.
+// with it, never a crash, and nothing is allocated before the size was compared
+// with the bytes that are there.
 //
 // Threads: pure functions.
 #pragma once

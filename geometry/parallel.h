@@ -2,8 +2,8 @@
 // no global setting and no environment variable, and nothing outlives the call.
 //
 // Every item is computed by one thread and writes only its own results, and nothing is ever summed
-// across items in arrival order, so results are the same bit for bit whatever the number of
-// threads.
+// across items in arrival order, so results are the same bit for bit whatever the
+// number of threads.
 #pragma once
 
 #include <atomic>

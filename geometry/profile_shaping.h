@@ -3,8 +3,8 @@
 //
 // Smoothing. Layers are noisy and neighbours alike. Gaussian: weights exp(-(l - k)^2 / 2 sigma^2)
 // on log(g + 1e-12), the profile reflected at both ends; on logarithms, so that a factor at one
-// layer counts the same wherever it is. Median: middle value of a window of odd length, reflected
-// likewise.
+// layer counts the same wherever it is. Median: middle value of a window of odd length,
+// reflected likewise.
 //
 // Controls answer "would any other profile have done as well?":
 //   mirrored   max + min - g     the anti profile of arXiv 2608.02064 as far as it can be read
@@ -34,8 +34,8 @@ enum class Smoothing { kNone, kGaussian, kMedian };
 enum class Control { kNone, kMirrored, kInverse, kReversed, kPermuted };
 
 std::string_view smoothing_name(Smoothing smoothing);  ///< "none", "gaussian", "median"
-std::string_view control_name(
-    Control control);  ///< "none", "mirrored", "inverse", "reversed", "permuted"
+/// "none", "mirrored", "inverse", "reversed", "permuted"
+std::string_view control_name(Control control);
 Result<Smoothing> parse_smoothing(std::string_view name);
 Result<Control> parse_control(std::string_view name);
 

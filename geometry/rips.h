@@ -1,5 +1,5 @@
-// Degree-1 Vietoris-Rips persistence over Z/2 of a finite distance matrix, by edge lunes and
-// annotations.
+// Degree-1 Vietoris-Rips persistence over Z/2 of a finite distance matrix,
+// by edge lunes and annotations.
 //
 // Filtration. An edge enters at its length (diameter convention), a triangle at its longest edge.
 // Edges are ordered by (length, row, column), which makes the order total; a bar is a pair (birth,
@@ -16,11 +16,9 @@
 // k with both ik and jk before e, one AND of two rows of the adjacency bit matrix.
 //   1. Empty lune: e joins two components (union-find), or a class is born.
 //   2. Otherwise e is homologous to ik + kj for any k of the lune: the class that e would make dies
-//   at
-//      once with the triangle ijk, whatever k.
+//      at once with the triangle ijk, whatever k.
 //   3. Let c be the number of connected components of the lune (in the graph so far). Two points of
-//   one
-//      component give the same relation, so c - 1 relations ik + kj = ik' + k'j remain.
+//      one component give the same relation, so c - 1 relations ik + kj = ik' + k'j remain.
 // Every edge carries an annotation, the set of living classes (a basis of H^1) that are 1 on it;
 // the annotation of a cycle, the sum over its edges, is its homology class. Rule 1 gives a new
 // class {e} or the empty set; rule 2 gives a(e) = a(ik) + a(kj); a relation of rule 3 with a
@@ -31,8 +29,8 @@
 // Cost. E edges up to r (at most n(n-1)/2): sorting, E n/64 words for the lunes and a few times
 // that for the components; relations only where a lune falls apart, which is rare in clustered data
 // and about 20 n log n in high dimension. Memory: the matrix (given), 2 n^2 bytes of annotation
-// handles, 8 n^2 bytes while sorting, n^2/8 bytes of bits: about 10 n^2 bytes, see
-// rips_memory_bytes.
+// handles, 8 n^2 bytes while sorting, n^2/8 bytes of bits:
+// about 10 n^2 bytes, see rips_memory_bytes.
 //
 // Threads: pure function, one thread; run pairs of clouds in parallel instead.
 #pragma once
@@ -95,8 +93,8 @@ Result<RipsSummary> rips_persistence(const DistanceMatrix& distances,
                                      std::span<const Edge> order = {});
 
 /// The diagram with every birth and death mapped by the increasing function that turns angles into
-/// hyperbolic distances: the diagram of the hyperbolic geometry. Bars that become empty are
-/// dropped.
+/// hyperbolic distances: the diagram of the hyperbolic geometry.
+/// Bars that become empty are dropped.
 Diagram hyperbolic_diagram(const Diagram& spherical, double rho);
 
 }  // namespace tailor::geometry

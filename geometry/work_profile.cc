@@ -1,5 +1,5 @@
-// Draws the positions, evaluates every (layer, subsample) on its own, then averages in a fixed
-// order.
+// Draws the positions, evaluates every (layer, subsample) on its own,
+// then averages in a fixed order.
 #include "geometry/work_profile.h"
 
 #include <fmt/format.h>

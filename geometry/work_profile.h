@@ -7,9 +7,8 @@
 // independent; otherwise each is drawn afresh and they overlap, and the standard error is on the
 // low side. Statistics that are linear in n use a larger sample of up to `linear_tokens` positions
 // that begins with the small one; where it holds every position it is measured once, and its
-// standard error is 0. A position where any layer has a zero vector (norm < 1e-12,
-// before or after) is left out everywhere and counted, so the positions stay the same at every
-// layer.
+// standard error is 0. A position where any layer has a zero vector (norm < 1e-12, before or after)
+// is left out everywhere and counted, so the positions stay the same at every layer.
 //
 //   value = mean over subsamples,  standard_error = sqrt(sample variance / R)
 //
@@ -53,8 +52,8 @@ struct WorkOptions {
   int threads = 1;
   /// Names of the statistics to evaluate, in table order; empty: all of the table.
   std::vector<std::string> statistics = {};
-  /// A device for the dense loops, or null (accelerator.h); the profile is the same. The caller
-  /// owns it.
+  /// A device for the dense loops, or null (accelerator.h); the profile is the same.
+  /// The caller owns it.
   const Accelerator* accelerator = nullptr;
 
   Status validate() const;
@@ -77,8 +76,8 @@ struct WorkProfile {
   double rho = kDefaultRho;
   std::uint64_t seed = 0;
   std::size_t dropped = 0;  ///< positions left out because of a zero vector
-  /// Positions (rows of the clouds) of every subsample, the first `tokens` of each being the small
-  /// one.
+  /// Positions (rows of the clouds) of every subsample,
+  /// the first `tokens` of each being the small one.
   std::vector<std::vector<std::uint32_t>> positions;
   /// Ordered by layer as given, then geometry, then statistic as in the table.
   std::vector<WorkEntry> entries;
@@ -89,8 +88,8 @@ struct WorkProfile {
 /// coordinate), or no position left after the zero vectors.
 Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const WorkOptions& options);
 
-/// Rough floating-point operations of measure_work for `layers` layers of `positions` x
-/// `dimension`.
+/// Rough floating-point operations of measure_work for `layers` layers of
+/// `positions` x `dimension`.
 double work_cost(std::size_t layers, std::size_t positions, std::size_t dimension,
                  const WorkOptions& options);
 

@@ -25,8 +25,8 @@ namespace tailor::geometry {
 /// One line without an end of line.
 std::string work_profile_json(const WorkProfile& profile);
 
-/// Reads it back. Errors: kInvalidArgument naming the key that is missing, of
-/// the wrong kind, or outside its range; kUnimplemented for a newer version.
+/// Reads it back. Errors: kInvalidArgument naming the key that is missing, of the wrong kind, or
+/// outside its range; kUnimplemented for a newer version.
 Result<WorkProfile> work_profile_from_json(std::string_view json);
 
 }  // namespace tailor::geometry

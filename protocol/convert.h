@@ -1,12 +1,12 @@
-// The only mapping between tailor.v1 messages and the plain values of this folder, and their JSON
-// forms.
+// The only mapping between tailor.v1 messages and the plain values of this folder,
+// and their JSON forms.
 //
 // Message classes are only named here: code that includes this header does not see generated ones.
 // `to_proto` accepts every value; text that is not UTF-8 (a path, a library's message) has its
 // wrong bytes replaced by '?', because protobuf would refuse the whole message on the other side.
 // `from_proto` is fed by the network and by files: it refuses unset or unknown enum values, missing
-// parts and missing bodies by name (kInvalidArgument) and an architecture that shape::validate
-// refuses.
+// parts and missing bodies by name (kInvalidArgument) and an architecture
+// that shape::validate refuses.
 //
 // JSON is protobuf JSON with the field names of the .proto files: 64-bit integers are strings, NaN
 // and infinities are "NaN", "Infinity", "-Infinity". Unknown fields are errors. Threads: any.

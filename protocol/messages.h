@@ -1,7 +1,8 @@
 // What the coordinator and a worker say to each other over the worker's stream, as plain values.
 //
-// core/step and worker/agent/step speak in these; protocol/convert.h maps them to tailor.v1.WorkerMessage
-// and tailor.v1.CoordinatorMessage. The simulation hands them over directly.
+// core/step and worker/agent/step speak in these; protocol/convert.h maps them to
+// tailor.v1.WorkerMessage and tailor.v1.CoordinatorMessage.
+// The simulation hands them over directly.
 //
 // Every message about an attempt carries its fencing token. Whoever sees a token that is not the
 // current one ignores the content (coordinator) or stops the trainer (worker).
@@ -31,18 +32,20 @@ enum class DeviceKind { kCpu, kGpu };
 struct Slot {
   std::uint32_t index = 0;
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name;               ///< "cpu", or the GPU's name
+  std::string name;  ///< "cpu", or the GPU's name
   std::uint64_t memory_bytes = 0;
-  std::int32_t threads = 1;       ///< CPU threads for the trainer in this slot
+  std::int32_t threads = 1;  ///< CPU threads for the trainer in this slot
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-/// An attempt that a (re)connecting worker still has: running, or ended with reports not yet acknowledged.
+/// An attempt that a (re)connecting worker still has:
+/// running, or ended with reports not yet acknowledged.
 struct HeldAttempt {
   AttemptRef ref;
   std::vector<std::uint32_t> slots;
-  bool running = false;               ///< its process lives
-  std::uint64_t acked_sequence = 0;   ///< last sequence the coordinator acknowledged, as the worker knows
+  bool running = false;  ///< its process lives
+  /// Last sequence the coordinator acknowledged, as the worker knows.
+  std::uint64_t acked_sequence = 0;
   friend bool operator==(const HeldAttempt&, const HeldAttempt&) = default;
 };
 

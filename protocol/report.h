@@ -116,8 +116,8 @@ enum class TrainerExit : int {
   kLostRank = 8,  ///< another rank of the trial was lost; the report says which, how, and the class
 };
 
-/// The class that an exit code stands for when no EndReport was written; kInfrastructure for
-/// others.
+/// The class that an exit code stands for when no EndReport was written;
+/// kInfrastructure for others.
 EndClass end_class_of_exit(int exit_code);
 
 }  // namespace tailor::protocol

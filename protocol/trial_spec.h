@@ -1,8 +1,9 @@
 // TrialSpec: everything a trainer needs to run one trial, as plain values.
 //
-// The coordinator builds it from a sweep, the worker writes it into the trial directory as `spec.json`
-// (protobuf JSON of tailor.v1.TrialSpec), the trainer reads it. A trial is reproducible from this
-// value: shape, recipe, seed, data with its content hash. protocol/convert.h maps it to and from proto.
+// The coordinator builds it from a sweep, the worker writes it into the trial directory as
+// `spec.json` (protobuf JSON of tailor.v1.TrialSpec), the trainer reads it. A trial is reproducible
+// from this value: shape, recipe, seed, data with its content hash. protocol/convert.h maps it to
+// and from proto.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +49,10 @@ enum class DecayShape { kLinear, kOneMinusSqrt };
 
 struct LrScheduleSpec {
   LrScheduleKind kind = LrScheduleKind::kCosine;
-  double warmup_fraction = 0.01;   ///< share of all steps, in [0, 1)
-  std::int64_t warmup_steps = -1;  ///< overrides the fraction when >= 0
-  double final_fraction = 0.1;     ///< final lr / peak lr
-  double decay_fraction = 0.2;     ///< kWsd: share of all steps that decay, in (0, 1]
+  double warmup_fraction = 0.01;                 ///< share of all steps, in [0, 1)
+  std::int64_t warmup_steps = -1;                ///< overrides the fraction when >= 0
+  double final_fraction = 0.1;                   ///< final lr / peak lr
+  double decay_fraction = 0.2;                   ///< kWsd: share of all steps that decay, in (0, 1]
   DecayShape decay_shape = DecayShape::kLinear;  ///< kWsd
   friend bool operator==(const LrScheduleSpec&, const LrScheduleSpec&) = default;
 };
@@ -65,8 +66,9 @@ enum class DownInit {
 };
 
 struct TrainSpec {
-  std::int64_t tokens = 0;            ///< training budget in tokens; rounded up to whole steps
-  std::int64_t batch_tokens = 0;      ///< tokens of one optimiser step; a multiple of sequence_length
+  std::int64_t tokens = 0;  ///< training budget in tokens; rounded up to whole steps
+  /// Tokens of one optimiser step; a multiple of sequence_length.
+  std::int64_t batch_tokens = 0;
   std::int64_t micro_batch_tokens = 0;  ///< tokens of one forward; 0 = the whole batch
   OptimizerSpec optimizer;
   LrScheduleSpec schedule;
@@ -75,12 +77,13 @@ struct TrainSpec {
   std::int64_t evaluate_every_tokens = 0;  ///< 0 = only at the end
   std::int64_t checkpoint_every_ms = 600'000;
   std::int64_t validation_tokens = 0;  ///< upper limit of an evaluation; 0 = all of the shards
-  double init_std = 0.02;              ///< residual writes are scaled by 1/sqrt(L(1+K)) (our default)
+  /// Residual writes are scaled by 1/sqrt(L(1+K)) (our default).
+  double init_std = 0.02;
   DownInit down_init = DownInit::kFixed;
-  double z_loss = 0;            ///< weight of log^2 Z in the training loss; 0 = off
-  bool recompute = false;       ///< keep only the inputs of layers for the backward pass
-  std::int32_t keep_last = 2;   ///< checkpoints kept, the newest; >= 1
-  bool keep_best = false;       ///< also save and keep the one with the lowest validation loss
+  double z_loss = 0;                ///< weight of log^2 Z in the training loss; 0 = off
+  bool recompute = false;           ///< keep only the inputs of layers for the backward pass
+  std::int32_t keep_last = 2;       ///< checkpoints kept, the newest; >= 1
+  bool keep_best = false;           ///< also save and keep the one with the lowest validation loss
   std::int32_t nan_skip_limit = 0;  ///< steps that are not finite and are left out, at most
   friend bool operator==(const TrainSpec&, const TrainSpec&) = default;
 };
@@ -91,8 +94,9 @@ struct GeometrySpec {
   std::vector<std::int32_t> layers;  ///< empty = every layer
   std::int32_t tokens = 256;         ///< cloud size n
   std::int32_t subsamples = 8;       ///< R
-  double rho = 0.7615941559557649;   ///< tanh(1), our default; the papers' radius is not published to us
-  bool sub_blocks = false;           ///< also the clouds around each sub-MLP of a stack
+  /// tanh(1), our default; the papers' radius is not published to us.
+  double rho = 0.7615941559557649;
+  bool sub_blocks = false;  ///< also the clouds around each sub-MLP of a stack
   friend bool operator==(const GeometrySpec&, const GeometrySpec&) = default;
 };
 
@@ -109,8 +113,8 @@ struct TrialSpec {
   GeometrySpec geometry;
   std::string device = "cpu";  ///< "cpu" or "cuda:0"; set by the worker
   std::int32_t threads = 1;    ///< CPU threads the trainer may use; set by the worker
-  /// Folders that may hold checkpoints of earlier attempts of this trial (`…/<attempt>/checkpoints`);
-  /// the newest that verifies is resumed from. Set by the worker.
+  /// Folders that may hold checkpoints of earlier attempts of this trial
+  /// (`…/<attempt>/checkpoints`); the newest that verifies is resumed from. Set by the worker.
   std::vector<std::string> resume_from;
   friend bool operator==(const TrialSpec&, const TrialSpec&) = default;
 };

@@ -6,9 +6,8 @@
 //   1       1     value encoding: kChunkF64 or kChunkF32
 //   2       -     varint: number of points n, 1..kChunkPointsMax
 //   -       -     n varints: steps; then n: tokens; then n: wall_ms. Each column holds
-//   zigzag(second
-//                 differences): with x[-1] = x[-2] = 0, d[i] = x[i] - x[i-1], the i-th number is
-//                 d[i] - d[i-1], all modulo 2^64
+//                 zigzag(second differences): with x[-1] = x[-2] = 0, d[i] = x[i] - x[i-1], the
+//                 i-th number is d[i] - d[i-1], all modulo 2^64
 //   -       8n/4n values, IEEE-754 little-endian, in the order of the points
 //   -       4     FNV-1a (32 bits) of everything before, little-endian
 //
@@ -22,8 +21,8 @@ namespace tailor::storage {
 
 inline constexpr std::uint8_t kChunkVersion = 1;
 inline constexpr std::uint8_t kChunkF64 = 0;
-inline constexpr std::uint8_t kChunkF32 =
-    1;  ///< only when every value survives the way there and back
+/// Only when every value survives the way there and back.
+inline constexpr std::uint8_t kChunkF32 = 1;
 inline constexpr std::size_t kChunkPointsMax = 256;
 inline constexpr std::size_t kChunkHeaderBytes = 2;
 inline constexpr std::size_t kChunkChecksumBytes = 4;

@@ -30,8 +30,8 @@ class FileLock {
 std::string_view network_file_system_name(std::int64_t magic);
 
 /// Errors: kFailedPrecondition when the folder of `path` is on a network file system, where locks
-/// are not reliable and a write-ahead log needs shared memory; kNotFound when the folder does not
-/// exist.
+/// are not reliable and a write-ahead log needs shared memory;
+/// kNotFound when the folder does not exist.
 Status check_file_system(const std::string& path);
 
 }  // namespace tailor::storage

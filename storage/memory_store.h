@@ -22,8 +22,8 @@ class MemoryStore final : public Store {
  public:
   /// The next `count` commits fail with `status` and change nothing. REQUIRES: status is not ok.
   void fail_next_commits(Status status, std::uint64_t count = 1);
-  /// Every commit fails with `status` until it is set to ok again (a full disk, and space coming
-  /// back).
+  /// Every commit fails with `status` until it is set to ok again (a full disk,
+  /// and space coming back).
   void set_fault(Status status);
   /// Commits that succeeded.
   std::uint64_t commits() const;

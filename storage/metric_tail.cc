@@ -14,8 +14,8 @@ constexpr std::size_t kSealsPerCommit = 2;     // at least; a seal costs about 0
 constexpr std::size_t kPointsPerSeal = 128;    // one more for so many points: twice the inflow
 constexpr std::int64_t kTailSpanMax = 65'536;  // ids between front and end, before seals come early
 constexpr std::int64_t kCutRowsMin = 512;      // do not touch the front for less
-constexpr std::int64_t kCutRowsMax =
-    4'096;  // and not for more in one commit, beside twice the inflow
+// And not for more in one commit, beside twice the inflow.
+constexpr std::int64_t kCutRowsMax = 4'096;
 
 }  // namespace
 

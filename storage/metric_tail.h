@@ -1,5 +1,5 @@
-// MetricTail: where new metric points go, and how they become chunks. The writer's half; internal
-// to storage/.
+// MetricTail: where new metric points go, and how they become chunks. The writer's half;
+// internal to storage/.
 //
 // Points are appended to metric_tail in order of arrival and remembered here by series. A series
 // that has a whole chunk, or whose attempt ended, is sealed: its points are encoded into
@@ -35,8 +35,8 @@ class MetricTail {
   void add(Connection& db, const MetricPoint& point);
   /// No more points are expected of this attempt.
   void attempt_ended(AttemptId attempt) { ended_.push_back(attempt); }
-  /// Seals and cuts a little, in proportion to the batch. Only points of earlier commits are
-  /// touched.
+  /// Seals and cuts a little, in proportion to the batch.
+  /// Only points of earlier commits are touched.
   void maintain(Connection& db);
 
   // After it:

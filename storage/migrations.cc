@@ -36,8 +36,8 @@ std::string normalised(const std::string& sql) {
 
 Objects objects_of(SQLite::Database& db) {
   Objects objects;
-  // sqlite_% are SQLite's own: automatic indexes (they follow from the tables) and ANALYZE's
-  // statistics.
+  // sqlite_% are SQLite's own: automatic indexes (they follow from the tables)
+  // and ANALYZE's statistics.
   SQLite::Statement rows(db,
                          "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema "
                          "WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'");

@@ -178,8 +178,8 @@ struct CountersRow {
   friend bool operator==(const CountersRow&, const CountersRow&) = default;
 };
 
-/// One change. Rows with a key are inserted or replaced whole; points, events and logs are
-/// appended.
+/// One change. Rows with a key are inserted or replaced whole;
+/// points, events and logs are appended.
 using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, WorkerRow, MetricPoint,
                               CheckpointRow, ProfileRow, EventRow, LogRow, CountersRow>;
 

@@ -25,8 +25,8 @@ struct AttemptPoints {
   std::vector<Point> points;
 };
 
-/// Joins attempts into one curve (see Series). Within an attempt a repeated step keeps its last
-/// value.
+/// Joins attempts into one curve (see Series).
+/// Within an attempt a repeated step keeps its last value.
 Series join_attempts(std::string name, std::vector<AttemptPoints> attempts);
 
 /// About `points_max` points (0 = all): equal bins, of each the first, last, minimum, maximum and

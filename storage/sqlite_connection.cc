@@ -11,8 +11,8 @@
 namespace tailor::storage {
 namespace {
 
-constexpr int kBusyTimeoutMs =
-    5000;  // an administrator's sqlite3 shell may hold a lock for a moment
+// An administrator's sqlite3 shell may hold a lock for a moment.
+constexpr int kBusyTimeoutMs = 5000;
 
 bool no_space(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
 

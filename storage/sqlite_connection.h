@@ -26,8 +26,8 @@ namespace tailor::storage {
 /// The Status for a failure of SQLite on the file `path`. `handle` may be null.
 Status sqlite_status(const SQLite::Exception& failure, sqlite3* handle, const std::string& path);
 
-/// Throws what `guarded` turns into kDataLoss: a stored value that this program could not have
-/// written.
+/// Throws what `guarded` turns into kDataLoss: a stored value that this program
+/// could not have written.
 [[noreturn]] void throw_corrupt(std::string_view what);
 
 /// Runs `f`, which returns Status or a Result, and turns SQLite's exceptions into its failing side.

@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::uint64_t kTrialLimitMax = 10'000;
 // Pages in the write-ahead log before a commit copies them into the file (8 MB). The log is not cut
-// afterwards: writing over it needs no change of the file's size and so no journal write of the
-// file system.
+// afterwards: writing over it needs no change of the file's size and so no journal write
+// of the file system.
 constexpr int kCheckpointPages = 2'000;
 
 /// Read-only connections, handed out to one thread at a time. Threads: any.
@@ -202,8 +202,8 @@ class SqliteStore final : public Store {
   }
 
   void roll_back() {
-    // SQLite rolls back by itself after some failures (full disk, I/O): then there is no
-    // transaction.
+    // SQLite rolls back by itself after some failures (full disk, I/O):
+    // then there is no transaction.
     if (sqlite3_get_autocommit(writer_->handle()) == 0) (void)writer_->db().tryExec("ROLLBACK");
     tail_.rolled_back();
   }

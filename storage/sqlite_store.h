@@ -14,16 +14,16 @@
 namespace tailor::storage {
 
 struct SqliteOptions {
-  /// Open even on NFS, SMB, FUSE and the like. For people who know that theirs locks and syncs
-  /// truly.
+  /// Open even on NFS, SMB, FUSE and the like.
+  /// For people who know that theirs locks and syncs truly.
   bool allow_network_file_system = false;
   /// `PRAGMA quick_check` at start for files up to this size (about 0.1 s a 30 MB); larger files
   /// are checked by `tailor backup` and, page by page, in use.
   std::uint64_t quick_check_bytes_max = 64ull << 20;
   /// Idle read connections that are kept; more are opened and closed as needed.
   std::size_t readers_idle_max = 4;
-  /// Tests: the file may not grow over this many pages (4 KiB), as if the disk were full. 0 = no
-  /// limit.
+  /// Tests: the file may not grow over this many pages (4 KiB), as if the disk were full.
+  /// 0 = no limit.
   std::uint32_t pages_max = 0;
   /// Tests: other migrations than the embedded ones.
   std::span<const Migration> migrations = {};

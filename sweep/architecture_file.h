@@ -1,5 +1,5 @@
-// ARCH.toml: one architecture in the keys of [architecture], for `tailor shape` and `tailor-trainer
-// bench`.
+// ARCH.toml: one architecture in the keys of [architecture], for `tailor shape` and
+// `tailor-trainer bench`.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Blueprint: what a set of [architecture] keys says before its widths are known. Internal to
-// sweep/.
+// Blueprint: what a set of [architecture] keys says before its widths are known.
+// Internal to sweep/.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A recursive-descent parser over the grammar of expression.h; conditions are 0 or 1 when
-// evaluated.
+// A recursive-descent parser over the grammar of expression.h;
+// conditions are 0 or 1 when evaluated.
 #include "sweep/expression.h"
 
 #include <fmt/format.h>

@@ -1,11 +1,12 @@
 // Constraints: "25 <= d_model / layers <= 500 and d_model % 64 == 0".
 //
-//   condition := conjunction ("or" conjunction)*
+//   condition   := conjunction ("or" conjunction)*
 //   conjunction := negation ("and" negation)*
-//   negation := "not" negation | comparison
-//   comparison := sum (("<" | "<=" | ">" | ">=" | "==" | "!=") sum)*      chained, as in
-//   mathematics sum := term (("+" | "-") term)*        term := factor (("*" | "/" | "%") factor)*
-//   factor := "-" factor | number | name | "(" condition ")"
+//   negation    := "not" negation | comparison
+//   comparison  := sum (("<" | "<=" | ">" | ">=" | "==" | "!=") sum)*   chained, as in mathematics
+//   sum         := term (("+" | "-") term)*
+//   term        := factor (("*" | "/" | "%") factor)*
+//   factor      := "-" factor | number | name | "(" condition ")"
 //
 // Typed: arithmetic and comparisons take numbers, and/or/not take comparisons, the whole is a
 // condition. Division by zero gives no error: the comparison with it is false.

@@ -23,8 +23,8 @@ enum class KeyKind {
   kText,    ///< text or an integer, read by set_train ("0.5M tokens", "10 min")
 };
 
-/// One key. Architecture keys have their path as in [architecture]; those of the recipe start with
-/// "train.".
+/// One key. Architecture keys have their path as in [architecture];
+/// those of the recipe start with "train.".
 struct Key {
   std::string_view path;
   KeyKind kind = KeyKind::kInteger;

@@ -80,8 +80,8 @@ class Parser {
     return document_.status();
   }
 
-  /// Names stand in command lines and paths, and must not look like an id ("s3") or a word with a
-  /// meaning.
+  /// Names stand in command lines and paths, and must not look like an id ("s3")
+  /// or a word with a meaning.
   void check_sweep_name(const ConfigValue& value) {
     const std::string& name = spec_.name;
     const bool characters = std::all_of(name.begin(), name.end(), [](char c) {
@@ -348,8 +348,8 @@ class Parser {
     axes_.push_back({value.position(), value, std::move(axis)});
   }
 
-  /// Whether a value of the recipe can be read ("0.5M tokens"); architecture keys were checked
-  /// before.
+  /// Whether a value of the recipe can be read ("0.5M tokens");
+  /// architecture keys were checked before.
   bool check_recipe(const Key& key, const AxisValue& value, const ConfigValue& where) {
     if (!key.path.starts_with("train.")) return true;
     protocol::TrainSpec scratch = spec_.train;

@@ -14,8 +14,8 @@ namespace {
 
 /// Weights, gradients and two moments in fp32, the bf16 copies of the weights, and the activations
 /// that a backward pass needs of one micro batch: per token and layer the norms, q, k, v, attention
-/// output and three hidden vectors a sub-MLP, plus one chunk of logits. An estimate for planning
-/// only.
+/// output and three hidden vectors a sub-MLP, plus one chunk of logits.
+/// An estimate for planning only.
 std::uint64_t estimate_memory(const Candidate& candidate, std::int64_t sequence_length) {
   const shape::Architecture& a = candidate.architecture;
   const protocol::TrainSpec& train = candidate.train;

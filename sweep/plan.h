@@ -15,24 +15,26 @@ struct PlanRow {
   bool feasible = false;
   std::string reason;  ///< why not feasible, or "same architecture as NAME" for a duplicate
   std::string duplicate_of;
-  Candidate candidate; ///< valid when feasible
-  double training_flops = 0;         ///< of one trial
-  std::uint64_t memory_bytes = 0;    ///< estimate: weights, gradients, moments (16 bytes a parameter) and activations
+  Candidate candidate;        ///< valid when feasible
+  double training_flops = 0;  ///< of one trial
+  /// Estimate: weights, gradients, moments (16 bytes a parameter) and activations.
+  std::uint64_t memory_bytes = 0;
 };
 
 struct Plan {
   Spec spec;
-  std::vector<PlanRow> rows;        ///< at most `rows_max`; the rest is counted
-  std::uint64_t points = 0;         ///< named candidates + points of the space that will be tried
-  std::uint64_t feasible = 0;       ///< of those looked at
+  std::vector<PlanRow> rows;   ///< at most `rows_max`; the rest is counted
+  std::uint64_t points = 0;    ///< named candidates + points of the space that will be tried
+  std::uint64_t feasible = 0;  ///< of those looked at
   std::uint64_t infeasible = 0;
   std::uint64_t duplicates = 0;
-  std::uint64_t trials = 0;         ///< feasible distinct candidates x seeds
-  bool exhaustive = true;           ///< false when the space was larger than `rows_max` and was only sampled
+  std::uint64_t trials = 0;  ///< feasible distinct candidates x seeds
+  /// False when the space was larger than `rows_max` and was only sampled.
+  bool exhaustive = true;
   /// Two-sided level that a sign-flip test over these seeds can reach at best: 2 / 2^n.
   double smallest_p = 1;
-  /// Smallest mean paired difference whose 95 % t-interval excludes 0, in units of the SD of the differences:
-  /// t_{0.975, n-1} / sqrt(n); infinite for n = 1.
+  /// Smallest mean paired difference whose 95 % t-interval excludes 0, in units of the SD of the
+  /// differences: t_{0.975, n-1} / sqrt(n); infinite for n = 1.
   double resolvable_effect_sd = 0;
 };
 

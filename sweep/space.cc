@@ -65,8 +65,8 @@ AxisValue Axis::draw(double uniform) const {
     return at(std::min(index, size - 1));
   }
   if (size == 0) return std::clamp(min * std::pow(max / min, uniform), min, max);
-  // Log-uniform over [min, max + step), then down to the grid: every value gets the share of its
-  // cell.
+  // Log-uniform over [min, max + step), then down to the grid: every value gets the
+  // share of its cell.
   const double value = min * std::pow((max + step) / min, uniform);
   const auto index = static_cast<std::uint64_t>(std::max(0.0, (value - min) / step));
   return at(std::min(index, size - 1));

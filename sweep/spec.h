@@ -1,8 +1,8 @@
 // Spec: a parsed sweep file, as a value. One file, read top to bottom, says everything a sweep does
 // (docs/sweep-file.md lists every key; the worked example stands in deploy/sweeps/).
 //
-// The TOML text itself is what travels and what is stored; client and coordinator parse it with this one
-// parser, so there is one schema. Torch-free, I/O-free.
+// The TOML text itself is what travels and what is stored; client and coordinator parse it with
+// this one parser, so there is one schema. Torch-free, I/O-free.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ std::string point_name(const Point& point);
 
 /// One free parameter: a list of values, or a range.
 struct Axis {
-  std::string path;                ///< dotted key of the sweep file, "ffn.k", "train.optimizer.lr"
-  std::vector<AxisValue> values;   ///< non-empty for a list
-  bool is_integer = false;         ///< for ranges
+  std::string path;               ///< dotted key of the sweep file, "ffn.k", "train.optimizer.lr"
+  std::vector<AxisValue> values;  ///< non-empty for a list
+  bool is_integer = false;        ///< for ranges
   double min = 0, max = 0, step = 0;  ///< step 0 = continuous (cannot be in a grid)
   bool log = false;
   /// Number of values on a grid; 0 when continuous.
@@ -50,10 +50,10 @@ struct Budget {
   std::optional<std::int64_t> parameters;  ///< nullopt = "same as baseline"
   shape::BudgetCounts counts = shape::BudgetCounts::kBody;
   SolveFor solve_for = SolveFor::kHiddenWidth;
-  std::int32_t width_multiple = 1;    ///< hidden units are spread in this unit
-  std::int64_t tolerance = 0;         ///< parameters a candidate may be off; 0 = exact
-  /// attention = "fixed": the attention parameters of every candidate must equal those of the baseline
-  /// (of [architecture] when there is none). Needs solve_for = "d_h".
+  std::int32_t width_multiple = 1;  ///< hidden units are spread in this unit
+  std::int64_t tolerance = 0;       ///< parameters a candidate may be off; 0 = exact
+  /// attention = "fixed": the attention parameters of every candidate must equal those of the
+  /// baseline (of [architecture] when there is none). Needs solve_for = "d_h".
   bool fix_attention = false;
 };
 
@@ -66,14 +66,15 @@ struct NamedCandidate {
 /// Names of coordinator/search/table.cc.
 struct SearchSpec {
   std::string algorithm = "grid";
-  std::uint64_t trials = 0;  ///< candidates to draw from the space, seeds not counted; 0 = all (grid)
+  /// Candidates to draw from the space, seeds not counted; 0 = all (grid).
+  std::uint64_t trials = 0;
   std::uint64_t seed = 1;
 };
 
 struct ResourceSpec {
-  std::int32_t gpus = 0;       ///< 0 = a CPU slot
-  std::int32_t parallel = 0;   ///< trials at once, at most; 0 = no limit
-  std::int32_t priority = 0;   ///< higher first
+  std::int32_t gpus = 0;      ///< 0 = a CPU slot
+  std::int32_t parallel = 0;  ///< trials at once, at most; 0 = no limit
+  std::int32_t priority = 0;  ///< higher first
 };
 
 struct Spec {
@@ -82,37 +83,43 @@ struct Spec {
   std::vector<std::string> objectives;  ///< first is the main one; "validation_loss" minimised
   std::string baseline;                 ///< name of a candidate, "" = none
   protocol::DataSpec data;              ///< paths already made absolute
-  Point architecture;                   ///< every key of [architecture], flattened ("ffn.kind", ...)
+  /// Every key of [architecture], flattened ("ffn.kind", ...).
+  Point architecture;
   std::optional<Budget> budget;
   std::vector<NamedCandidate> candidates;
-  std::vector<Axis> space;              ///< in file order; the last axis varies fastest on the grid
-  std::vector<std::string> constraints; ///< expressions over paths' last names, "25 <= d_model / layers <= 500"
+  std::vector<Axis> space;  ///< in file order; the last axis varies fastest on the grid
+  /// Expressions over paths' last names, "25 <= d_model / layers <= 500".
+  std::vector<std::string> constraints;
   SearchSpec search;
   protocol::TrainSpec train;
-  double tokens_per_parameter = 0;      ///< > 0: train.tokens = this x body parameters of the candidate
-  std::vector<std::uint64_t> seeds;     ///< pair ids, never empty
+  /// > 0: train.tokens = this x body parameters of the candidate.
+  double tokens_per_parameter = 0;
+  std::vector<std::uint64_t> seeds;  ///< pair ids, never empty
   protocol::GeometrySpec geometry;
   ResourceSpec resources;
-  std::map<protocol::EndClass, std::int32_t> retry;  ///< further attempts by class (defaults filled in)
+  /// Further attempts by class (defaults filled in).
+  std::map<protocol::EndClass, std::int32_t> retry;
 };
 
-/// A sweep file is read by people; a larger one is a mistake (and would be one row of the database).
+/// A sweep file is read by people; a larger one is a mistake (and would be one
+/// row of the database).
 inline constexpr std::size_t kSweepFileBytesMax = 4u << 20;
 
 /// Parses and validates a sweep file. `base_dir` (absolute) is where relative data paths start.
-/// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key, the
-/// nearest known one. Never partly: there is a Spec or an error.
+/// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key,
+/// the nearest known one. Never partly: there is a Spec or an error.
 Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir);
 
 /// Identity of a submission: SHA-256 over base_dir and the file's text.
 std::string spec_hash(std::string_view toml, const std::string& base_dir);
 
-/// Number of grid points (product of axes; saturates at 2^63); 0 when an axis is continuous; 1 without axes
-/// counts as 0: a sweep without [space] has only its named candidates.
+/// Number of grid points (product of axes; saturates at 2^63); 0 when an axis is continuous; 1
+/// without axes counts as 0: a sweep without [space] has only its named candidates.
 std::uint64_t grid_size(const Spec& spec);
 /// Grid point `index` in mixed radix, last axis fastest. REQUIRES: index < grid_size(spec).
 Point grid_point(const Spec& spec, std::uint64_t index);
-/// A random point: draw `index` of the stream `seed` (position-addressed, so restarts repeat nothing).
+/// A random point: draw `index` of the stream `seed` (position-addressed, so
+/// restarts repeat nothing).
 Point random_point(const Spec& spec, std::uint64_t seed, std::uint64_t index);
 
 }  // namespace tailor::sweep

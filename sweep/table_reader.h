@@ -36,8 +36,8 @@ std::vector<std::pair<std::string_view, AxisValue>> read_values(const Key& key,
 void read_point(ConfigTable& table, const std::string& prefix, std::span<const Key> keys,
                 Point* point);
 
-/// The keys of [architecture], with `preset` filled in underneath, and at most one of ffn.d_h and
-/// d_h_ratio.
+/// The keys of [architecture], with `preset` filled in underneath,
+/// and at most one of ffn.d_h and d_h_ratio.
 void read_architecture(ConfigTable& table, Point* point);
 
 }  // namespace tailor::sweep

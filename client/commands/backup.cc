@@ -8,20 +8,23 @@ namespace tailor::client {
 
 void add_backup(CLI::App& app, Context& context) {
   auto path = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "backup", "Copies the database, consistently, while everything runs.",
-                                  "  tailor backup /backups/tailor-monday.db");
+  CLI::App* command =
+      add_command(app, "backup", "Copies the database, consistently, while everything runs.",
+                  "  tailor backup /backups/tailor-monday.db");
   command->add_option("PATH", *path, "a new file on the coordinator's machine")->required();
   command->callback([&context, path] {
     v1::BackupRequest request;
     request.set_path(*path);
-    const auto answer = context.call<v1::BackupRequest, v1::BackupResponse>(&v1::CoordinatorService::Stub::Backup, request);
+    const auto answer = context.call<v1::BackupRequest, v1::BackupResponse>(
+        &v1::CoordinatorService::Stub::Backup, request);
     const Printer out = context.printer();
     if (out.json()) {
       Json json = to_json(answer);
       json["path"] = *path;
       return out.document(json);
     }
-    out.line(fmt::format("{}: {} bytes, verified", *path, with_thousands(static_cast<std::int64_t>(answer.bytes()))));
+    out.line(fmt::format("{}: {} bytes, verified", *path,
+                         with_thousands(static_cast<std::int64_t>(answer.bytes()))));
   });
 }
 

@@ -26,10 +26,13 @@ std::string bash(const CLI::App& app) {
   return fmt::format(
       "_tailor() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} flags=\"\" nested=\"\"\n"
-      "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return; fi\n"
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return; "
+      "fi\n"
       "  case ${{COMP_WORDS[1]}} in\n{}  esac\n"
-      "  if [ \"$COMP_CWORD\" -eq 2 ] && [ -n \"$nested\" ]; then COMPREPLY=($(compgen -W \"$nested\" -- \"$word\")); return; fi\n"
-      "  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"$flags --json --coordinator --color --timeout\" -- \"$word\"))\n"
+      "  if [ \"$COMP_CWORD\" -eq 2 ] && [ -n \"$nested\" ]; then COMPREPLY=($(compgen -W "
+      "\"$nested\" -- \"$word\")); return; fi\n"
+      "  if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"$flags --json --coordinator --color "
+      "--timeout\" -- \"$word\"))\n"
       "  else COMPREPLY=($(compgen -f -- \"$word\")); fi\n"
       "}}\ncomplete -o filenames -F _tailor tailor\n",
       words, cases);
@@ -42,14 +45,15 @@ std::string fish(const CLI::App& app) {
     const auto add_flags = [&out](const CLI::App* command) {
       for (const CLI::Option* option : command->get_options()) {
         for (const auto& name : option->get_lnames()) {
-          out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -l {}\n", command->get_name(), name);
+          out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -l {}\n",
+                             command->get_name(), name);
         }
       }
     };
     add_flags(sub);
     for (const CLI::App* inner : sub->get_subcommands({})) {
-      out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -a {}\n", sub->get_name(),
-                         inner->get_name());
+      out += fmt::format("complete -c tailor -n '__fish_seen_subcommand_from {}' -a {}\n",
+                         sub->get_name(), inner->get_name());
       add_flags(inner);
     }
   }
@@ -61,9 +65,13 @@ std::string fish(const CLI::App& app) {
 
 void add_completion(CLI::App& app, Context& context) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "completion", "Prints shell completion for bash, zsh or fish.",
-                                  "  source <(tailor completion bash)\n  tailor completion fish > ~/.config/fish/completions/tailor.fish");
-  command->add_option("SHELL", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  CLI::App* command =
+      add_command(app, "completion", "Prints shell completion for bash, zsh or fish.",
+                  "  source <(tailor completion bash)\n  tailor completion fish > "
+                  "~/.config/fish/completions/tailor.fish");
+  command->add_option("SHELL", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->callback([&app, &context, shell] {
     const Printer out = context.printer();
     if (*shell == "fish") return out.line(fish(app));

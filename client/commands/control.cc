@@ -13,8 +13,9 @@ void control_sweep(Context& context, const v1::ControlSweepRequest& request) {
       &v1::CoordinatorService::Stub::ControlSweep, request);
   const Printer out = context.printer();
   if (out.json()) return out.document(to_json(answer.sweep()));
-  out.line(fmt::format("{} {} is {} (priority {})", sweep_text(answer.sweep().id()), answer.sweep().name(),
-                       state_name(answer.sweep().state()), answer.sweep().priority()));
+  out.line(fmt::format("{} {} is {} (priority {})", sweep_text(answer.sweep().id()),
+                       answer.sweep().name(), state_name(answer.sweep().state()),
+                       answer.sweep().priority()));
 }
 
 void control_trials(Context& context, const v1::ControlTrialsRequest& request, const char* verb) {
@@ -28,7 +29,8 @@ void control_trials(Context& context, const v1::ControlTrialsRequest& request, c
   }
   std::string list;
   for (const std::uint64_t id : answer.trials()) list += " " + trial_text(id);
-  out.line(fmt::format("{}{} {} trials:{}", request.dry_run() ? "would have " : "", verb, answer.trials_size(), list));
+  out.line(fmt::format("{}{} {} trials:{}", request.dry_run() ? "would have " : "", verb,
+                       answer.trials_size(), list));
 }
 
 bool is_trial(const std::string& text) {
@@ -41,10 +43,11 @@ void add_control(CLI::App& app, Context& context) {
   for (const char* name : {"pause", "resume"}) {
     auto sweep = std::make_shared<std::string>();
     const bool pause = std::string(name) == "pause";
-    CLI::App* command = add_command(
-        app, name,
-        pause ? "Stops a sweep's trials at a checkpoint and starts no new ones." : "Goes on with a paused sweep.",
-        fmt::format("  tailor {} last", name));
+    CLI::App* command =
+        add_command(app, name,
+                    pause ? "Stops a sweep's trials at a checkpoint and starts no new ones."
+                          : "Goes on with a paused sweep.",
+                    fmt::format("  tailor {} last", name));
     command->add_option("SWEEP", *sweep, "id, name or \"last\"")->required();
     command->callback([&context, sweep, pause] {
       v1::ControlSweepRequest request;
@@ -59,8 +62,9 @@ void add_control(CLI::App& app, Context& context) {
       bool dry_run = false;
     };
     auto options = std::make_shared<Options>();
-    CLI::App* command = add_command(app, "cancel", "Ends a sweep, or single trials.",
-                                    "  tailor cancel last\n  tailor cancel t41 t42\n  tailor cancel t41 --dry-run");
+    CLI::App* command =
+        add_command(app, "cancel", "Ends a sweep, or single trials.",
+                    "  tailor cancel last\n  tailor cancel t41 t42\n  tailor cancel t41 --dry-run");
     command->add_option("WHAT", options->what, "one sweep, or trials")->required();
     command->add_flag("--dry-run", options->dry_run, "only say what would be cancelled");
     command->callback([&context, options] {
@@ -71,15 +75,16 @@ void add_control(CLI::App& app, Context& context) {
         request.set_dry_run(options->dry_run);
         return control_trials(context, request, "cancelled");
       }
-      if (options->what.size() > 1) throw Failure(Exit::kUsage, "cancel takes one sweep, or trials (t41 t42)");
+      if (options->what.size() > 1)
+        throw Failure(Exit::kUsage, "cancel takes one sweep, or trials (t41 t42)");
       if (options->dry_run) {
         v1::GetSweepRequest request;
         *request.mutable_sweep() = sweep_ref(options->what.front());
         const auto answer = context.call<v1::GetSweepRequest, v1::GetSweepResponse>(
             &v1::CoordinatorService::Stub::GetSweep, request);
-        return context.printer().line(fmt::format("would cancel {} {}: {} running, {} queued trials",
-                                                  sweep_text(answer.sweep().id()), answer.sweep().name(),
-                                                  answer.sweep().running(), answer.sweep().queued()));
+        return context.printer().line(fmt::format(
+            "would cancel {} {}: {} running, {} queued trials", sweep_text(answer.sweep().id()),
+            answer.sweep().name(), answer.sweep().running(), answer.sweep().queued()));
       }
       v1::ControlSweepRequest request;
       *request.mutable_sweep() = sweep_ref(options->what.front());
@@ -93,9 +98,11 @@ void add_control(CLI::App& app, Context& context) {
       bool dry_run = false;
     };
     auto options = std::make_shared<Options>();
-    CLI::App* command = add_command(app, "retry", "Runs failed trials again: all of a sweep, or single ones.",
-                                    "  tailor retry last --dry-run\n  tailor retry last\n  tailor retry t41");
-    command->add_option("WHAT", options->what, "one sweep (its failed trials), or trials")->required();
+    CLI::App* command =
+        add_command(app, "retry", "Runs failed trials again: all of a sweep, or single ones.",
+                    "  tailor retry last --dry-run\n  tailor retry last\n  tailor retry t41");
+    command->add_option("WHAT", options->what, "one sweep (its failed trials), or trials")
+        ->required();
     command->add_flag("--dry-run", options->dry_run, "only say which");
     command->callback([&context, options] {
       v1::ControlTrialsRequest request;
@@ -104,7 +111,8 @@ void add_control(CLI::App& app, Context& context) {
       if (is_trial(options->what.front())) {
         for (const auto& t : options->what) request.add_trials(trial_id(t));
       } else {
-        if (options->what.size() > 1) throw Failure(Exit::kUsage, "retry takes one sweep, or trials (t41 t42)");
+        if (options->what.size() > 1)
+          throw Failure(Exit::kUsage, "retry takes one sweep, or trials (t41 t42)");
         *request.mutable_failed_of() = sweep_ref(options->what.front());
       }
       control_trials(context, request, "queued again");

@@ -36,10 +36,12 @@ constexpr const char* kDataProgram = "tailor data";
 void add_data(CLI::App& app, Context& context) {
   CLI::App* group = add_command(
       app, "data",
-      "Writes and checks the token shards that sweeps train on: from text, or from the .bin files of "
+      "Writes and checks the token shards that sweeps train on: from text, or from the .bin files "
+      "of "
       "nanoGPT and llm.c. `tailor data COMMAND --help` says more.",
       "  tailor data prepare docs/ more.jsonl.zst --tokenizer docs.model --out data/docs\n"
-      "  tailor data import train.bin --validation val.bin --vocab-size 50257 --eos 50256 --out data/owt\n"
+      "  tailor data import train.bin --validation val.bin --vocab-size 50257 --eos 50256 --out "
+      "data/owt\n"
       "  tailor data verify data/docs\n"
       "  tailor data show data/docs");
   group->require_subcommand(1);

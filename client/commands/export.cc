@@ -42,13 +42,16 @@ std::string trials_csv(const std::vector<v1::Trial>& trials) {
   for (const auto& t : trials) {
     for (const auto& [name, value] : t.values()) metrics.insert(name);
   }
-  std::string out = "trial,sweep,candidate,seed,state,attempts,end_class,objective,parameters_body,created_ms,started_ms,ended_ms";
+  std::string out =
+      "trial,sweep,candidate,seed,state,attempts,end_class,objective,parameters_body,created_ms,"
+      "started_ms,ended_ms";
   for (const auto& name : metrics) out += "," + csv_cell(name);
   out += "\n";
   for (const auto& t : trials) {
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", trial_text(t.id()), sweep_text(t.sweep()),
-                       csv_cell(t.candidate_name()), t.seed(), state_name(t.state()), t.attempts(),
-                       t.end_class(), t.has_objective() ? number(t.objective()) : "", t.parameters_body(),
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", trial_text(t.id()),
+                       sweep_text(t.sweep()), csv_cell(t.candidate_name()), t.seed(),
+                       state_name(t.state()), t.attempts(), t.end_class(),
+                       t.has_objective() ? number(t.objective()) : "", t.parameters_body(),
                        t.created_ms(), t.started_ms(), t.ended_ms());
     for (const auto& name : metrics) {
       const auto found = t.values().find(name);
@@ -81,9 +84,9 @@ Curves curves(Context& context, const std::vector<v1::Trial>& trials, const std:
           &v1::CoordinatorService::Stub::GetSeries, request);
       const auto& s = answer.series();
       for (int i = 0; i < s.steps_size(); ++i) {
-        out.csv += fmt::format("{},{},{},{},{},{},{}\n", trial_text(t.id()), csv_cell(t.candidate_name()),
-                               t.seed(), csv_cell(metric), s.steps(i), i < s.tokens_size() ? s.tokens(i) : 0,
-                               number(s.values(i)));
+        out.csv += fmt::format("{},{},{},{},{},{},{}\n", trial_text(t.id()),
+                               csv_cell(t.candidate_name()), t.seed(), csv_cell(metric), s.steps(i),
+                               i < s.tokens_size() ? s.tokens(i) : 0, number(s.values(i)));
       }
       Json entry = to_json(s);
       entry["trial"] = t.id();
@@ -104,13 +107,17 @@ void add_export(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
       app, "export", "Writes a sweep's trials or loss curves as CSV, JSON or JSON lines.",
-      "  tailor export last > trials.csv\n  tailor export last --what curves --metric validation_loss -o curves.csv\n"
+      "  tailor export last > trials.csv\n  tailor export last --what curves --metric "
+      "validation_loss -o curves.csv\n"
       "  tailor export last --format jsonl");
   command->add_option("SWEEP", options->sweep, "id, name or \"last\"")->required();
-  command->add_option("--what", options->what, "trials or curves")->check(CLI::IsMember({"trials", "curves"}));
-  command->add_option("--format", options->format, "csv, json or jsonl")->check(CLI::IsMember({"csv", "json", "jsonl"}));
+  command->add_option("--what", options->what, "trials or curves")
+      ->check(CLI::IsMember({"trials", "curves"}));
+  command->add_option("--format", options->format, "csv, json or jsonl")
+      ->check(CLI::IsMember({"csv", "json", "jsonl"}));
   command->add_option("--metric", options->metric, "only this metric (curves)");
-  command->add_option("-o,--output", options->output, "a file, replaced as a whole (default: stdout)");
+  command->add_option("-o,--output", options->output,
+                      "a file, replaced as a whole (default: stdout)");
   command->callback([&context, options] {
     const std::vector<v1::Trial> trials = all_trials(context, options->sweep);
     const std::string format = context.json ? "json" : options->format;

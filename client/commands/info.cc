@@ -6,9 +6,12 @@
 namespace tailor::client {
 
 void add_info(CLI::App& app, Context& context) {
-  CLI::App* command = add_command(app, "info", "Shows the coordinator's version, database and dashboard address.", "  tailor info");
+  CLI::App* command =
+      add_command(app, "info", "Shows the coordinator's version, database and dashboard address.",
+                  "  tailor info");
   command->callback([&context] {
-    const auto answer = context.call<v1::GetInfoRequest, v1::GetInfoResponse>(&v1::CoordinatorService::Stub::GetInfo, {});
+    const auto answer = context.call<v1::GetInfoRequest, v1::GetInfoResponse>(
+        &v1::CoordinatorService::Stub::GetInfo, {});
     const Setting address = context.coordinator();
     const Printer out = context.printer();
     if (out.json()) {
@@ -18,11 +21,13 @@ void add_info(CLI::App& app, Context& context) {
       json["client_version"] = TAILOR_VERSION;
       return out.document(json);
     }
-    out.line(fmt::format("coordinator  {} (from {}), version {}", address.value, address.origin, answer.version()));
+    out.line(fmt::format("coordinator  {} (from {}), version {}", address.value, address.origin,
+                         answer.version()));
     out.line(fmt::format("database     {}", answer.database()));
     out.line(fmt::format("dashboard    http://{}/", answer.http_address()));
-    out.line(fmt::format("trials       {} running, {} queued; {} workers connected", answer.trials_running(),
-                         answer.trials_queued(), answer.workers_connected()));
+    out.line(fmt::format("trials       {} running, {} queued; {} workers connected",
+                         answer.trials_running(), answer.trials_queued(),
+                         answer.workers_connected()));
   });
 }
 

@@ -14,8 +14,9 @@ void add_logs(CLI::App& app, Context& context) {
     bool follow = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, "logs", "Prints the log of a trial's last (or given) attempt.",
-                                  "  tailor logs t41\n  tailor logs t41 --attempt 1\n  tailor logs t41 --follow");
+  CLI::App* command =
+      add_command(app, "logs", "Prints the log of a trial's last (or given) attempt.",
+                  "  tailor logs t41\n  tailor logs t41 --attempt 1\n  tailor logs t41 --follow");
   command->add_option("TRIAL", options->trial, "trial id")->required();
   command->add_option("--attempt", options->attempt, "attempt number (0 = the last)");
   command->add_flag("-f,--follow", options->follow, "wait for more until the attempt ends");
@@ -40,9 +41,11 @@ void add_logs(CLI::App& app, Context& context) {
       if (!answer.data().empty()) continue;
       if (!options->follow || answer.ended()) break;
       if (interrupted()) {
-        throw Failure(Exit::kInterrupted,
-                      fmt::format("stopped following; the trial goes on. `tailor logs {} --follow` follows it again",
-                                  options->trial));
+        throw Failure(
+            Exit::kInterrupted,
+            fmt::format(
+                "stopped following; the trial goes on. `tailor logs {} --follow` follows it again",
+                options->trial));
       }
       ::usleep(500'000);
     }

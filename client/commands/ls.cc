@@ -11,9 +11,13 @@ v1::TrialState parse_state(const std::string& text) {
   std::string name = "TRIAL_STATE_";
   for (const char c : text) name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   v1::TrialState state = v1::TRIAL_STATE_UNSPECIFIED;
-  if (!text.empty() && (!v1::TrialState_Parse(name, &state) || state == v1::TRIAL_STATE_UNSPECIFIED)) {
-    throw Failure(Exit::kUsage,
-                  fmt::format("unknown state \"{}\"; allowed: queued, running, completed, stopped, failed, cancelled", text));
+  if (!text.empty() &&
+      (!v1::TrialState_Parse(name, &state) || state == v1::TRIAL_STATE_UNSPECIFIED)) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format(
+            "unknown state \"{}\"; allowed: queued, running, completed, stopped, failed, cancelled",
+            text));
   }
   return state;
 }
@@ -25,14 +29,23 @@ void list_sweeps(Context& context) {
   if (out.json()) return out.document(to_json(answer));
   std::vector<std::vector<std::string>> rows;
   for (const auto& s : answer.sweeps()) {
-    const auto total = s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
+    const auto total =
+        s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
     rows.push_back({sweep_text(s.id()), s.name(), out.state(state_name(s.state())),
-                    fmt::format("{}/{}", s.completed() + s.stopped(), total), std::to_string(s.running()),
-                    std::to_string(s.queued()), std::to_string(s.failed()), local_time(s.created_ms()),
+                    fmt::format("{}/{}", s.completed() + s.stopped(), total),
+                    std::to_string(s.running()), std::to_string(s.queued()),
+                    std::to_string(s.failed()), local_time(s.created_ms()),
                     duration(s.created_ms(), s.ended_ms())});
   }
-  out.table({{"ID"}, {"NAME"}, {"STATE"}, {"DONE", Align::kRight}, {"RUNNING", Align::kRight},
-             {"QUEUED", Align::kRight}, {"FAILED", Align::kRight}, {"CREATED"}, {"TIME", Align::kRight}},
+  out.table({{"ID"},
+             {"NAME"},
+             {"STATE"},
+             {"DONE", Align::kRight},
+             {"RUNNING", Align::kRight},
+             {"QUEUED", Align::kRight},
+             {"FAILED", Align::kRight},
+             {"CREATED"},
+             {"TIME", Align::kRight}},
             rows);
   if (rows.empty()) out.note("no sweeps yet: `tailor submit SWEEP.toml` starts one");
 }
@@ -46,8 +59,9 @@ void add_ls(CLI::App& app, Context& context) {
     std::uint64_t limit = 100, offset = 0;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, "ls", "Lists sweeps, or the trials of one sweep.",
-                                  "  tailor ls\n  tailor ls last --state failed\n  tailor ls s3 --order objective --limit 10");
+  CLI::App* command = add_command(
+      app, "ls", "Lists sweeps, or the trials of one sweep.",
+      "  tailor ls\n  tailor ls last --state failed\n  tailor ls s3 --order objective --limit 10");
   command->add_option("SWEEP", options->sweep, "id, name or \"last\": list its trials");
   command->add_option("--state", options->state, "only trials in this state");
   command->add_option("--order", options->order, "id, objective, state or candidate")
@@ -75,11 +89,18 @@ void add_ls(CLI::App& app, Context& context) {
                       t.has_objective() ? fixed(t.objective(), 4) : "-",
                       duration(t.started_ms(), t.ended_ms()), t.message()});
     }
-    out.table({{"TRIAL"}, {"CANDIDATE"}, {"SEED", Align::kRight}, {"STATE"}, {"ATTEMPTS", Align::kRight},
-               {"LOSS", Align::kRight}, {"TIME", Align::kRight}, {"MESSAGE"}},
+    out.table({{"TRIAL"},
+               {"CANDIDATE"},
+               {"SEED", Align::kRight},
+               {"STATE"},
+               {"ATTEMPTS", Align::kRight},
+               {"LOSS", Align::kRight},
+               {"TIME", Align::kRight},
+               {"MESSAGE"}},
               rows);
     if (answer.total() > options->offset + rows.size()) {
-      out.note(fmt::format("{} of {} trials; --limit and --offset show more", rows.size(), answer.total()));
+      out.note(fmt::format("{} of {} trials; --limit and --offset show more", rows.size(),
+                           answer.total()));
     }
   });
 }

@@ -1,4 +1,6 @@
 // tailor plan: what a sweep will run, before anything runs. Works on the file alone.
+#include "sweep/plan.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -8,7 +10,6 @@
 #include "base/text.h"
 #include "client/format.h"
 #include "client/table.h"
-#include "sweep/plan.h"
 
 namespace tailor::client {
 namespace {
@@ -60,7 +61,8 @@ void print(const Printer& out, const sweep::Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& row : plan.rows) {
     if (!row.feasible) {
-      rows.push_back({row.name, out.state("infeasible"), "", "", "", "", "", "", "", "", row.reason});
+      rows.push_back(
+          {row.name, out.state("infeasible"), "", "", "", "", "", "", "", "", row.reason});
       continue;
     }
     const auto& c = row.candidate;
@@ -72,14 +74,23 @@ void print(const Printer& out, const sweep::Plan& plan) {
                     fmt::format("{:.2e}", row.training_flops),
                     fmt::format("{:.2f} GiB", static_cast<double>(row.memory_bytes) / (1 << 30))});
   }
-  out.table({{"CANDIDATE"}, {"STATE"}, {"L", Align::kRight}, {"D_MODEL", Align::kRight},
-             {"K x D_H", Align::kRight}, {"BODY", Align::kRight}, {"OFF BUDGET", Align::kRight},
-             {"TOTAL", Align::kRight}, {"LR", Align::kRight}, {"FLOPS/TRIAL", Align::kRight}, {"MEMORY", Align::kRight}},
+  out.table({{"CANDIDATE"},
+             {"STATE"},
+             {"L", Align::kRight},
+             {"D_MODEL", Align::kRight},
+             {"K x D_H", Align::kRight},
+             {"BODY", Align::kRight},
+             {"OFF BUDGET", Align::kRight},
+             {"TOTAL", Align::kRight},
+             {"LR", Align::kRight},
+             {"FLOPS/TRIAL", Align::kRight},
+             {"MEMORY", Align::kRight}},
             rows);
   const std::size_t n = plan.spec.seeds.size();
-  out.note(fmt::format("{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",
-                       plan.feasible, plan.infeasible, plan.duplicates, plan.trials,
-                       plan.feasible - plan.duplicates, n));
+  out.note(fmt::format(
+      "{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",
+      plan.feasible, plan.infeasible, plan.duplicates, plan.trials, plan.feasible - plan.duplicates,
+      n));
   if (!plan.exhaustive) {
     out.note(fmt::format("the space has {} points; only the first {} were looked at", plan.points,
                          plan.rows.size()));
@@ -87,9 +98,10 @@ void print(const Printer& out, const sweep::Plan& plan) {
   if (n < 2) {
     out.note("1 seed: no interval and no test is possible; differences will be shown without one");
   } else {
-    out.note(fmt::format("{} paired seeds: a sign-flip test cannot go below p = {:.4g}; a 95 % t-interval "
-                         "excludes 0 when the mean difference exceeds {:.2f} x its SD over seeds",
-                         n, plan.smallest_p, plan.resolvable_effect_sd));
+    out.note(fmt::format(
+        "{} paired seeds: a sign-flip test cannot go below p = {:.4g}; a 95 % t-interval "
+        "excludes 0 when the mean difference exceeds {:.2f} x its SD over seeds",
+        n, plan.smallest_p, plan.resolvable_effect_sd));
   }
 }
 
@@ -101,8 +113,9 @@ void add_plan(CLI::App& app, Context& context) {
     std::size_t rows_max = 10'000;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, "plan", "What a sweep file will run: exact counts, nothing is started.",
-                                  "  tailor plan sweep.toml\n  tailor plan sweep.toml --json");
+  CLI::App* command =
+      add_command(app, "plan", "What a sweep file will run: exact counts, nothing is started.",
+                  "  tailor plan sweep.toml\n  tailor plan sweep.toml --json");
   command->add_option("SWEEP.toml", options->file, "the sweep file")->required();
   command->add_option("--max", options->rows_max, "candidates to look at, at most");
   command->callback([&context, options] {

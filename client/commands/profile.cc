@@ -11,8 +11,9 @@ namespace tailor::client {
 
 void add_profile(CLI::App& app, Context& context) {
   auto trial = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "profile", "Shows how each layer of a trained trial moves its token cloud.",
-                                  "  tailor profile t41\n  tailor profile t41 --json");
+  CLI::App* command =
+      add_command(app, "profile", "Shows how each layer of a trained trial moves its token cloud.",
+                  "  tailor profile t41\n  tailor profile t41 --json");
   command->add_option("TRIAL", *trial, "trial id")->required();
   command->callback([&context, trial] {
     v1::GetTrialRequest request;
@@ -22,8 +23,11 @@ void add_profile(CLI::App& app, Context& context) {
     const Printer out = context.printer();
     const v1::WorkProfile& profile = answer.work_profile();
     if (profile.entries_size() == 0) {
-      throw Failure(Exit::kNotFound, fmt::format("{} has no work profile; set `geometry` in [evaluate] of its sweep file "
-                                                 "and let it finish", *trial));
+      throw Failure(
+          Exit::kNotFound,
+          fmt::format("{} has no work profile; set `geometry` in [evaluate] of its sweep file "
+                      "and let it finish",
+                      *trial));
     }
     if (out.json()) {
       Json json;
@@ -46,17 +50,19 @@ void add_profile(CLI::App& app, Context& context) {
     for (const auto& name : names) columns.push_back({name + " (SE)", Align::kRight});
     std::vector<std::vector<std::string>> rows;
     for (auto& [key, values] : cells) {
-      std::vector<std::string> row = {std::to_string(key.first), key.second < 0 ? "all" : std::to_string(key.second)};
+      std::vector<std::string> row = {std::to_string(key.first),
+                                      key.second < 0 ? "all" : std::to_string(key.second)};
       for (const auto& name : names) row.push_back(values.count(name) > 0 ? values[name] : "-");
       rows.push_back(std::move(row));
     }
     out.table(columns, rows);
-    out.note(fmt::format("at step {}: {} subsamples of {} tokens{}{}", profile.step(), profile.subsamples(),
-                         profile.tokens(),
-                         profile.linear_tokens() > 0 ? fmt::format(" ({} for shift)", profile.linear_tokens()) : "",
-                         profile.dropped() > 0
-                             ? fmt::format("; {} tokens with a zero vector left out", profile.dropped())
-                             : ""));
+    out.note(fmt::format(
+        "at step {}: {} subsamples of {} tokens{}{}", profile.step(), profile.subsamples(),
+        profile.tokens(),
+        profile.linear_tokens() > 0 ? fmt::format(" ({} for shift)", profile.linear_tokens()) : "",
+        profile.dropped() > 0
+            ? fmt::format("; {} tokens with a zero vector left out", profile.dropped())
+            : ""));
   });
 }
 

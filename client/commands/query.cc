@@ -12,7 +12,8 @@ void add_query(CLI::App& app, Context& context) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
-      app, "query", "Runs one read-only SQL SELECT on the coordinator's database (docs/cli.md lists the tables).",
+      app, "query",
+      "Runs one read-only SQL SELECT on the coordinator's database (docs/cli.md lists the tables).",
       "  tailor query \"SELECT name, state FROM sweep\"\n"
       "  tailor query \"SELECT * FROM trial_view ORDER BY objective LIMIT 10\" --json");
   command->add_option("SQL", options->sql, "one SELECT")->required();
@@ -22,8 +23,8 @@ void add_query(CLI::App& app, Context& context) {
     request.set_sql(options->sql);
     request.set_rows_max(options->rows_max);
     request.set_time_ms_max(static_cast<std::int64_t>(context.timeout_s * 900));
-    const auto answer =
-        context.call<v1::QueryRequest, v1::QueryResponse>(&v1::CoordinatorService::Stub::Query, request);
+    const auto answer = context.call<v1::QueryRequest, v1::QueryResponse>(
+        &v1::CoordinatorService::Stub::Query, request);
     const Printer out = context.printer();
     if (out.json()) {
       Json json;
@@ -32,7 +33,8 @@ void add_query(CLI::App& app, Context& context) {
       json["rows"] = Json::array();
       for (const auto& row : answer.rows()) {
         Json cells = Json::array();
-        for (const auto& cell : row.cells()) cells.push_back(cell.has_text() ? Json(cell.text()) : Json(nullptr));
+        for (const auto& cell : row.cells())
+          cells.push_back(cell.has_text() ? Json(cell.text()) : Json(nullptr));
         json["rows"].push_back(std::move(cells));
       }
       json["truncated"] = answer.truncated();
@@ -47,7 +49,8 @@ void add_query(CLI::App& app, Context& context) {
       rows.push_back(std::move(cells));
     }
     out.table(columns, rows);
-    if (answer.truncated()) out.note(fmt::format("cut after {} rows; --max gives more", options->rows_max));
+    if (answer.truncated())
+      out.note(fmt::format("cut after {} rows; --max gives more", options->rows_max));
   });
 }
 

@@ -17,22 +17,31 @@ void show_trial(Context& context, std::uint64_t id) {
   const Printer out = context.printer();
   if (out.json()) return out.document(to_json(answer));
   const auto& t = answer.trial();
-  out.line(fmt::format("{}  {}  seed {}  {}  body {}", out.bold(trial_text(t.id())), t.candidate_name(),
-                       t.seed(), out.state(state_name(t.state())), with_thousands(t.parameters_body())));
+  out.line(fmt::format("{}  {}  seed {}  {}  body {}", out.bold(trial_text(t.id())),
+                       t.candidate_name(), t.seed(), out.state(state_name(t.state())),
+                       with_thousands(t.parameters_body())));
   if (!t.message().empty()) out.line("  " + t.message());
   for (const auto& [name, value] : t.values()) out.line(fmt::format("  {} = {:.6g}", name, value));
   std::vector<std::vector<std::string>> rows;
   for (const auto& a : answer.attempts()) {
-    rows.push_back({fmt::format("{}.{}", trial_text(a.trial()), a.number()), a.worker_name(), a.state(),
-                    a.end_class(), a.resumed_step() > 0 ? fmt::format("step {}", a.resumed_step()) : "-",
-                    local_time(a.assigned_ms()), duration(a.assigned_ms(), a.ended_ms()), a.message()});
+    rows.push_back(
+        {fmt::format("{}.{}", trial_text(a.trial()), a.number()), a.worker_name(), a.state(),
+         a.end_class(), a.resumed_step() > 0 ? fmt::format("step {}", a.resumed_step()) : "-",
+         local_time(a.assigned_ms()), duration(a.assigned_ms(), a.ended_ms()), a.message()});
   }
-  out.table({{"ATTEMPT"}, {"WORKER"}, {"STATE"}, {"END"}, {"RESUMED FROM"}, {"ASSIGNED"},
-             {"TIME", Align::kRight}, {"MESSAGE"}},
+  out.table({{"ATTEMPT"},
+             {"WORKER"},
+             {"STATE"},
+             {"END"},
+             {"RESUMED FROM"},
+             {"ASSIGNED"},
+             {"TIME", Align::kRight},
+             {"MESSAGE"}},
             rows);
   if (answer.checkpoints_size() > 0) {
     const auto& last = answer.checkpoints(answer.checkpoints_size() - 1);
-    out.line(fmt::format("checkpoints: {}, the last at step {} in {}", answer.checkpoints_size(), last.step(), last.path()));
+    out.line(fmt::format("checkpoints: {}, the last at step {} in {}", answer.checkpoints_size(),
+                         last.step(), last.path()));
   }
 }
 
@@ -44,27 +53,40 @@ void show_sweep(Context& context, const std::string& text) {
   const Printer out = context.printer();
   if (out.json()) return out.document(to_json(answer));
   const auto& s = answer.sweep();
-  out.line(fmt::format("{}  {}  {}", out.bold(sweep_text(s.id())), s.name(), out.state(state_name(s.state()))));
+  out.line(fmt::format("{}  {}  {}", out.bold(sweep_text(s.id())), s.name(),
+                       out.state(state_name(s.state()))));
   if (!s.description().empty()) out.line("  " + s.description());
-  out.line(fmt::format("  trials: {} queued, {} running, {} completed, {} failed, {} cancelled; {} seeds; {} points infeasible",
-                       s.queued(), s.running(), s.completed(), s.failed(), s.cancelled(), s.seeds(), s.infeasible()));
+  out.line(
+      fmt::format("  trials: {} queued, {} running, {} completed, {} failed, {} cancelled; {} "
+                  "seeds; {} points infeasible",
+                  s.queued(), s.running(), s.completed(), s.failed(), s.cancelled(), s.seeds(),
+                  s.infeasible()));
   std::vector<std::vector<std::string>> rows;
   for (const auto& c : answer.candidates()) {
-    rows.push_back({std::to_string(c.index()), c.name() + (c.name() == s.baseline() ? " (baseline)" : ""),
-                    with_thousands(c.parameters_body()), with_thousands(c.parameters_total()), c.point_json()});
+    rows.push_back({std::to_string(c.index()),
+                    c.name() + (c.name() == s.baseline() ? " (baseline)" : ""),
+                    with_thousands(c.parameters_body()), with_thousands(c.parameters_total()),
+                    c.point_json()});
   }
-  out.table({{"#", Align::kRight}, {"CANDIDATE"}, {"BODY", Align::kRight}, {"TOTAL", Align::kRight}, {"POINT"}}, rows);
+  out.table({{"#", Align::kRight},
+             {"CANDIDATE"},
+             {"BODY", Align::kRight},
+             {"TOTAL", Align::kRight},
+             {"POINT"}},
+            rows);
 }
 
 }  // namespace
 
 void add_show(CLI::App& app, Context& context) {
   auto what = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "show", "Shows one sweep (id, name, \"last\") or one trial (t41).",
-                                  "  tailor show last\n  tailor show t41\n  tailor show my-sweep --json");
+  CLI::App* command =
+      add_command(app, "show", "Shows one sweep (id, name, \"last\") or one trial (t41).",
+                  "  tailor show last\n  tailor show t41\n  tailor show my-sweep --json");
   command->add_option("WHAT", *what, "sweep or trial")->required();
   command->callback([&context, what] {
-    const bool is_trial = what->size() > 1 && what->front() == 't' && TrialId::parse(*what).has_value();
+    const bool is_trial =
+        what->size() > 1 && what->front() == 't' && TrialId::parse(*what).has_value();
     if (is_trial) return show_trial(context, trial_id(*what));
     show_sweep(context, *what);
   });

@@ -18,7 +18,8 @@ void add_submit(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* command = add_command(
       app, "submit", "Starts a sweep. Submitting the same file again gives the same sweep.",
-      "  tailor submit sweep.toml\n  tailor submit sweep.toml --watch\n  tailor submit sweep.toml --json");
+      "  tailor submit sweep.toml\n  tailor submit sweep.toml --watch\n  tailor submit sweep.toml "
+      "--json");
   command->add_option("SWEEP.toml", options->file, "the sweep file")->required();
   command->add_flag("--watch", options->watch, "follow it until it ends");
   command->callback([&context, options] {

@@ -1,5 +1,5 @@
-// tailor watch: follows a sweep until it ends. On a terminal one status line is redrawn on stderr; in a pipe
-// each event is a line on stdout (with --json: one JSON object a line).
+// tailor watch: follows a sweep until it ends. On a terminal one status line is redrawn on stderr;
+// in a pipe each event is a line on stdout (with --json: one JSON object a line).
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,18 +13,21 @@ namespace tailor::client {
 namespace {
 
 std::string status_line(const v1::Sweep& s, double best) {
-  const auto total = s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
+  const auto total =
+      s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
   const auto done = total - s.queued() - s.running();
   const int width = 24;
   const int filled = total > 0 ? static_cast<int>(width * done / total) : 0;
   std::string bar(static_cast<std::size_t>(filled), '#');
   bar.resize(width, '.');
-  return fmt::format("{} [{}] {}/{} done, {} running, {} queued, {} failed, best loss {}, {}", s.name(), bar,
-                     done, total, s.running(), s.queued(), s.failed(),
-                     std::isnan(best) ? "-" : fixed(best, 4), duration(s.created_ms(), s.ended_ms()));
+  return fmt::format("{} [{}] {}/{} done, {} running, {} queued, {} failed, best loss {}, {}",
+                     s.name(), bar, done, total, s.running(), s.queued(), s.failed(),
+                     std::isnan(best) ? "-" : fixed(best, 4),
+                     duration(s.created_ms(), s.ended_ms()));
 }
 
-/// Prints events newer than `*after`. Returns the newest best loss seen in them unchanged when none.
+/// Prints events newer than `*after`. Returns the newest best loss seen
+/// in them unchanged when none.
 void print_events(Context& context, const v1::SweepRef& sweep, std::uint64_t* after, bool quiet) {
   v1::WatchEventsRequest request;
   request.set_after(*after);
@@ -56,7 +59,8 @@ double best_loss(Context& context, const v1::SweepRef& sweep) {
   request.set_limit(1);
   const auto answer = context.call<v1::ListTrialsRequest, v1::ListTrialsResponse>(
       &v1::CoordinatorService::Stub::ListTrials, request);
-  return answer.trials_size() > 0 && answer.trials(0).has_objective() ? answer.trials(0).objective() : std::nan("");
+  return answer.trials_size() > 0 && answer.trials(0).has_objective() ? answer.trials(0).objective()
+                                                                      : std::nan("");
 }
 
 }  // namespace
@@ -81,9 +85,10 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
       if (redraw) std::fputc('\n', stderr);
       const bool bad = s.failed() > 0 || s.state() == v1::SWEEP_STATE_CANCELLED;
       if (!out.json()) {
-        out.note(fmt::format("{} {}: {} completed, {} failed, {} cancelled. `tailor compare {}` answers it.",
-                             sweep_text(s.id()), state_name(s.state()), s.completed(), s.failed(),
-                             s.cancelled(), sweep_text(s.id())));
+        out.note(fmt::format(
+            "{} {}: {} completed, {} failed, {} cancelled. `tailor compare {}` answers it.",
+            sweep_text(s.id()), state_name(s.state()), s.completed(), s.failed(), s.cancelled(),
+            sweep_text(s.id())));
       }
       return bad ? Exit::kSomeFailed : Exit::kOk;
     }
@@ -92,8 +97,10 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
     }
     if (interrupted()) {
       if (redraw) std::fputc('\n', stderr);
-      out.note(fmt::format("stopped watching; the sweep goes on. `tailor watch {}` follows it again, "
-                           "`tailor cancel {}` ends it.", sweep_text(s.id()), sweep_text(s.id())));
+      out.note(
+          fmt::format("stopped watching; the sweep goes on. `tailor watch {}` follows it again, "
+                      "`tailor cancel {}` ends it.",
+                      sweep_text(s.id()), sweep_text(s.id())));
       return Exit::kInterrupted;
     }
   }
@@ -105,10 +112,12 @@ void add_watch(CLI::App& app, Context& context) {
     double interval_s = 1;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = add_command(app, "watch", "Follows a sweep until it ends (exit code 4 if trials failed).",
-                                  "  tailor watch last\n  tailor watch s3 --json    one event a line");
+  CLI::App* command =
+      add_command(app, "watch", "Follows a sweep until it ends (exit code 4 if trials failed).",
+                  "  tailor watch last\n  tailor watch s3 --json    one event a line");
   command->add_option("SWEEP", options->sweep, "id, name or \"last\"")->required();
-  command->add_option("--interval", options->interval_s, "seconds between looks")->check(CLI::Range(0.1, 3600.0));
+  command->add_option("--interval", options->interval_s, "seconds between looks")
+      ->check(CLI::Range(0.1, 3600.0));
   command->callback([&context, options] {
     const Exit exit = watch_sweep(context, sweep_ref(options->sweep), options->interval_s);
     if (exit != Exit::kOk) throw Failure(exit, "");

@@ -5,8 +5,8 @@ namespace tailor::client {
 
 void add_why(CLI::App& app, Context& context) {
   auto trial = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "why", "Says why a trial is in its state and what it waits for.",
-                                  "  tailor why t41");
+  CLI::App* command = add_command(
+      app, "why", "Says why a trial is in its state and what it waits for.", "  tailor why t41");
   command->add_option("TRIAL", *trial, "trial id")->required();
   command->callback([&context, trial] {
     v1::ExplainRequest request;

@@ -1,5 +1,5 @@
-// The answer of a sweep: every candidate against the baseline, paired by seed. Built from rows,
-// pure.
+// The answer of a sweep: every candidate against the baseline, paired by seed.
+// Built from rows, pure.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,8 @@ namespace tailor::analysis {
 namespace {
 
 constexpr std::size_t kSampledPatterns = 100'000;
-constexpr std::uint64_t kSampleSeed =
-    0x7461696C6F72;  // any fixed value: the same data give the same p
+// Any fixed value: the same data give the same p.
+constexpr std::uint64_t kSampleSeed = 0x7461696C6F72;
 
 /// Every signed sum of `values`: 2^n entries. Each is a fresh sum, so no rounding builds up from
 /// one pattern to the next.

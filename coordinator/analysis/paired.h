@@ -33,8 +33,8 @@ inline constexpr std::size_t kExactSignFlipMax = 20;
 PairedSummary summarize_pairs(std::span<const double> differences);
 
 /// Two-sided sign-flip permutation test of "the differences are symmetric around 0": the share of
-/// the 2^n sign patterns whose |sum| is at least the observed one. Above kExactSignFlipMax (1 +
-/// hits) / (1 + 100,000) over patterns drawn from a fixed seed. REQUIRES: not empty, every
+/// the 2^n sign patterns whose |sum| is at least the observed one. Above kExactSignFlipMax
+/// (1 + hits) / (1 + 100,000) over patterns drawn from a fixed seed. REQUIRES: not empty, every
 /// difference finite.
 double sign_flip_p(std::span<const double> differences);
 

@@ -1,5 +1,5 @@
-// Requests of people: pause, resume, cancel, priority, retry, drain. None of them needs a worker to
-// be there.
+// Requests of people: pause, resume, cancel, priority, retry, drain.
+// None of them needs a worker to be there.
 #include <fmt/format.h>
 
 #include <algorithm>

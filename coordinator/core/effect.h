@@ -49,8 +49,8 @@ using Outward = std::variant<Reply, SendTo, CloseSession>;
 struct Effects {
   std::vector<storage::Mutation> writes;
   std::vector<Outward> outward;
-  /// When the engine must send a Tick at the latest, if nothing else happens; nullopt = no
-  /// deadline.
+  /// When the engine must send a Tick at the latest, if nothing else happens;
+  /// nullopt = no deadline.
   std::optional<MonotonicMs> wake_at_ms;
 };
 

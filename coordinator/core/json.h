@@ -1,5 +1,5 @@
-// The small JSON texts inside rows: points, failure counts, slots, the StartedReport. Internal to
-// core/.
+// The small JSON texts inside rows: points, failure counts, slots, the StartedReport.
+// Internal to core/.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::string_view kStopping = "stopping: ";
 
-/// How the end of an attempt counts, after the sweep's own rules were applied to the trainer's
-/// word.
+/// How the end of an attempt counts, after the sweep's own rules were applied
+/// to the trainer's word.
 struct Outcome {
   EndClass end;
   std::string message;

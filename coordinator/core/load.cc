@@ -1,6 +1,6 @@
 // A restart: from rows back to the State. Candidates are resolved again from their stored points,
-// so that code and rows agree or the start is refused; only leases, sessions and back-offs begin
-// anew.
+// so that code and rows agree or the start is refused;
+// only leases, sessions and back-offs begin anew.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -160,8 +160,8 @@ void load_failed_on(Trial& trial, std::span<const storage::AttemptRow> attempts)
   }
 }
 
-/// What is left of the back-off, by the wall clock; at most the whole of it should the clock have
-/// jumped.
+/// What is left of the back-off, by the wall clock;
+/// at most the whole of it should the clock have jumped.
 std::int64_t backoff_left(const State& state, const Trial& trial, const storage::AttemptRow& last,
                           Now now) {
   const auto end = protocol::parse_end_class(last.end_class);

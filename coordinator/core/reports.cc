@@ -1,5 +1,5 @@
-// What trainers say: each report stored exactly once, in order, and acknowledged only after the
-// commit.
+// What trainers say: each report stored exactly once, in order,
+// and acknowledged only after the commit.
 #include <fmt/format.h>
 
 #include "coordinator/core/json.h"

@@ -41,8 +41,8 @@ Worker& find_or_create(Transition& t, const protocol::Hello& hello) {
   return t.state.workers.emplace(id, std::move(worker)).first->second;
 }
 
-/// A second stream under a name takes over: the older one is dead, or a mistake that its owner must
-/// see.
+/// A second stream under a name takes over: the older one is dead,
+/// or a mistake that its owner must see.
 void take_over(Transition& t, Worker& worker, const protocol::Hello& hello) {
   if (worker.session == 0) return;
   t.state.worker_by_session.erase(worker.session);

@@ -22,17 +22,18 @@ namespace tailor::core {
 
 struct Options {
   std::int64_t heartbeat_ms = 5'000;  ///< told to workers
-  std::int64_t lease_ms =
-      30'000;  ///< of an attempt without heartbeats; > trainer lease + heartbeat
-  std::int64_t backoff_ms =
-      2'000;  ///< before the 2nd attempt after a failure; doubles, at most 5 min
-  std::uint32_t same_failure_workers =
-      2;                           ///< the same failure class on so many workers ends the trial
+  /// Of an attempt without heartbeats; > trainer lease + heartbeat.
+  std::int64_t lease_ms = 30'000;
+  /// Before the 2nd attempt after a failure; doubles, at most 5 min.
+  std::int64_t backoff_ms = 2'000;
+  /// The same failure class on so many workers ends the trial.
+  std::uint32_t same_failure_workers = 2;
   std::uint32_t queue_ahead = 64;  ///< trials kept queued per sweep beyond what runs (lazy search)
-  std::uint32_t draws_per_step =
-      256;  ///< points resolved in one step at most; the rest follows in the next
-  std::uint64_t infeasible_max = 10'000;  ///< a search that found so many infeasible points (and
-                                          ///< 100 times more than feasible ones) is ended
+  /// Points resolved in one step at most; the rest follows in the next.
+  std::uint32_t draws_per_step = 256;
+  /// A search that found so many infeasible points (and 100 times more
+  /// than feasible ones) is ended.
+  std::uint64_t infeasible_max = 10'000;
 };
 
 /// The live attempt of a running trial.
@@ -46,8 +47,8 @@ struct LiveAttempt {
 struct Trial {
   storage::TrialRow row;
   std::map<protocol::EndClass, std::int32_t> failures;
-  /// Workers where attempts ended so, for classes that are the trial's own fault. Empty once it is
-  /// final.
+  /// Workers where attempts ended so, for classes that are the trial's own fault.
+  /// Empty once it is final.
   std::map<protocol::EndClass, std::set<WorkerId>> failed_on;
   MonotonicMs not_before_ms = 0;    ///< back-off; 0 = none
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning

@@ -25,13 +25,13 @@ Result<State> load(const storage::Snapshot& snapshot, const Options& options, No
 /// Applies one event. Never fails: what is wrong with a request goes into its Reply.
 Effects step(State& state, const Event& event, Now now);
 
-/// Ok, or kInternal naming the broken invariant. Cost: linear in the state. For tests and the
-/// simulation.
+/// Ok, or kInternal naming the broken invariant. Cost: linear in the state.
+/// For tests and the simulation.
 Status check_invariants(const State& state);
 
 /// Everything of the state that must survive a restart, as text: `load` of what was committed gives
-/// the same text. Leases, sessions and back-offs are not in it. Cost: linear. For tests and the
-/// simulation.
+/// the same text. Leases, sessions and back-offs are not in it. Cost: linear.
+/// For tests and the simulation.
 std::string durable_text(const State& state);
 
 /// Why a trial is in its state and what it waits for, in a sentence or two for a person.

@@ -12,8 +12,8 @@
 namespace tailor::engine {
 namespace {
 
-constexpr std::int64_t kIdleSliceMs =
-    1'000;  // how long the loop sleeps at most before it looks around
+// How long the loop sleeps at most before it looks around.
+constexpr std::int64_t kIdleSliceMs = 1'000;
 
 const Status kShuttingDown(Code::kUnavailable, "the coordinator is shutting down; try again later");
 
@@ -373,8 +373,8 @@ void Engine::run() {
       if (item.done) batch.done.push_back(std::move(item.done));
       apply(item.event, batch);
     }
-    // After the messages: a heartbeat that waited in the mailbox renews its lease before time is
-    // looked at.
+    // After the messages: a heartbeat that waited in the mailbox renews its lease before
+    // time is looked at.
     if (wake_at_ms_.has_value() && clock_.now_ms() >= *wake_at_ms_) apply(core::Tick{}, batch);
     if (!commit(batch)) {
       for (const Query& query : queries) query(nullptr, now(), health().last_error);

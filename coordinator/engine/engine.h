@@ -1,7 +1,7 @@
 // Engine: the one loop that owns core::State (design.md 4).
 //
-//   mailbox --batch--> core::step (each) --writes--> Store::commit (once) --ok--> replies,
-//   messages, queries
+//   mailbox --batch--> core::step (each) --writes--> Store::commit (once)
+//     --ok--> replies, messages, queries
 //
 // Acknowledged means committed: nothing leaves the engine (a reply, a message to a worker, an
 // answer to a query) before the transaction of its batch is durable. A batch whose commit fails for
@@ -42,8 +42,8 @@ namespace tailor::engine {
 
 struct Options {
   std::size_t batch_max = 1024;  ///< events of one transaction
-  std::size_t requests_max =
-      4096;  ///< requests waiting at once; more are refused with kResourceExhausted
+  /// Requests waiting at once; more are refused with kResourceExhausted.
+  std::size_t requests_max = 4096;
   std::int64_t retry_ms = 1'000;  ///< between two tries of a commit that failed
   /// A silence of the engine of at least so long (slow disk, suspended machine) extends every lease
   /// by it. 0 = only failed commits do.
@@ -132,8 +132,8 @@ class Engine {
   }
 
   /// `heard` is called on the engine thread after each commit that added event rows; the rows are
-  /// then in the store (read them by id: nothing is missed or seen twice). Lives while `owner`
-  /// does.
+  /// then in the store (read them by id: nothing is missed or seen twice).
+  /// Lives while `owner` does.
   void subscribe(std::weak_ptr<void> owner, Done heard);
 
   Health health() const;

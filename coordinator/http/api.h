@@ -4,9 +4,11 @@
 //
 //   /api/v1/sweeps                          every sweep with its trials by state
 //   /api/v1/sweeps/REF?offset=&limit=       one sweep (name, id or "last"), a page of its
-//   candidates, its file /api/v1/trials?sweep=&state=&offset=&limit=&order=&descending=
+//                                           candidates, its file
+//   /api/v1/trials?sweep=&state=&offset=&limit=&order=&descending=
 //   /api/v1/trials/ID                       one trial: candidate, attempts, checkpoints, metrics,
-//   profile /api/v1/trials/ID/log?attempt=&offset=&bytes=     without offset: the end of it
+//                                           profile
+//   /api/v1/trials/ID/log?attempt=&offset=&bytes=     without offset: the end of it
 //   /api/v1/trials/ID/why                   what it waits for, in a sentence
 //   /api/v1/series?trial=&metric=&points=   thinned to about so many points (500; at most 10,000)
 //   /api/v1/compare?sweep=&baseline=&objective=

@@ -1,5 +1,5 @@
-// Metrics: what Prometheus scrapes. Counters are fed by hooks, gauges are read from the engine when
-// scraped.
+// Metrics: what Prometheus scrapes. Counters are fed by hooks,
+// gauges are read from the engine when scraped.
 #pragma once
 
 #include <cstdint>

@@ -49,8 +49,8 @@ using Handler = std::function<Response(const Request&)>;
 
 class Server {
  public:
-  /// Errors: kInvalidArgument (not HOST:PORT), kAlreadyExists (port in use), kUnavailable (address
-  /// not ours).
+  /// Errors: kInvalidArgument (not HOST:PORT), kAlreadyExists (port in use),
+  /// kUnavailable (address not ours).
   static Result<std::unique_ptr<Server>> start(Options options, Handler handler);
   ~Server();
   Server(const Server&) = delete;

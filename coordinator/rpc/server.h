@@ -1,5 +1,5 @@
-// The gRPC server of the coordinator: CoordinatorService, WorkerService, reflection and health, on
-// one port.
+// The gRPC server of the coordinator: CoordinatorService, WorkerService, reflection and health,
+// on one port.
 //
 // Handlers run on gRPC's threads and only post: reads go to a small pool, changes to the engine's
 // mailbox. The call is finished from there.

@@ -15,8 +15,8 @@ namespace {
 /// Messages of one worker that the engine may hold; then the stream is not read until some are
 /// committed, so a flood is stopped by HTTP/2 flow control and not by memory.
 constexpr std::size_t kInFlightMax = 16;
-/// Messages that a worker has not taken yet. One that reads nothing is cut off; it comes back with
-/// a Hello.
+/// Messages that a worker has not taken yet. One that reads nothing is cut off;
+/// it comes back with a Hello.
 constexpr std::size_t kUnsentMax = 20'000;
 
 }  // namespace
@@ -87,8 +87,8 @@ class WorkerSession final : public engine::SessionSink,
     reactor_->StartRead(&incoming_);
   }
 
-  /// Sends the next message, or finishes once everything before the end is sent. REQUIRES: mutex_
-  /// held.
+  /// Sends the next message, or finishes once everything before the end is sent.
+  /// REQUIRES: mutex_ held.
   void write_next() {
     if (reactor_ == nullptr || writing_) return;
     if (!unsent_.empty()) {

@@ -4,13 +4,13 @@
 //   auto a = make_algorithm("random", spec);    // fresh
 //   a->suggest(2)      -> {p0, p1}              // proposes and moves its cursor on
 //   a->save()          -> "2"                   // stored in the same transaction as the trials
-//   made of them
+//                                               // made of them
 //   ... restart ...
 //   a->load("2"); a->update({{p0, 3.1}});       // a finished trial, told exactly once
 //   a->suggest(1)      -> {p2}                  // what it would have given without the restart
 //
-// Pure and deterministic: the same spec, state and updates give the same suggestions. Not
-// thread-safe.
+// Pure and deterministic: the same spec, state and updates give the same suggestions.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace tailor::search {
 
-/// The outcome of one candidate (mean over its finished seeds). NaN or missing is an ordinary
-/// outcome.
+/// The outcome of one candidate (mean over its finished seeds).
+/// NaN or missing is an ordinary outcome.
 struct Observation {
   sweep::Point point;
   std::optional<double> objective;  ///< nullopt = failed without one
@@ -36,11 +36,11 @@ struct Observation {
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
-  /// Hears of finished candidates, each exactly once over the life of the sweep (its effect is in
-  /// `save`).
+  /// Hears of finished candidates, each exactly once over the life
+  /// of the sweep (its effect is in `save`).
   virtual void update(std::span<const Observation> finished) = 0;
-  /// At most `count` further points; fewer or none means the space or the budget of the sweep is
-  /// used up.
+  /// At most `count` further points; fewer or none means the space or the budget
+  /// of the sweep is used up.
   virtual std::vector<sweep::Point> suggest(std::size_t count) = 0;
   /// Points still to come, where that is known; nullopt otherwise.
   virtual std::optional<std::uint64_t> remaining() const = 0;
@@ -50,8 +50,8 @@ class Algorithm {
   virtual Status load(std::string_view state) = 0;
 };
 
-/// Factory by name, from table.cc ("grid", "random"). Errors: kInvalidArgument with the nearest
-/// name.
+/// Factory by name, from table.cc ("grid", "random").
+/// Errors: kInvalidArgument with the nearest name.
 Result<std::unique_ptr<Algorithm>> make_algorithm(std::string_view name, const sweep::Spec& spec);
 
 /// The names in table order.

@@ -10,8 +10,8 @@
 
 namespace tailor::search {
 
-/// `spec` is copied as far as needed. Errors: kInvalidArgument when the space does not fit the
-/// algorithm.
+/// `spec` is copied as far as needed. Errors: kInvalidArgument when the space does not
+/// fit the algorithm.
 using Factory = Result<std::unique_ptr<Algorithm>> (*)(const sweep::Spec& spec);
 
 Result<std::unique_ptr<Algorithm>> make_grid(const sweep::Spec& spec);

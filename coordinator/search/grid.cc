@@ -1,5 +1,5 @@
-// Grid search: every point of the space exactly once, in order of its mixed-radix index (last axis
-// fastest).
+// Grid search: every point of the space exactly once,
+// in order of its mixed-radix index (last axis fastest).
 //
 // The grid is an index, never a list: the state is the next index, and point i is computed from i,
 // so a grid of 2^40 points costs as much memory as one of four. With search.trials > 0 only the

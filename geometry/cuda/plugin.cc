@@ -1,6 +1,6 @@
 // libtailor_geometry_cuda.so: the Accelerator on one GPU. Moves data, launches, waits. Every call
-// has its own stream and takes memory from the device's pool, so calls from several threads
-// overlap.
+// has its own stream and takes memory from the device's pool,
+// so calls from several threads overlap.
 #include "geometry/cuda/plugin.h"
 
 #include <cuda_runtime_api.h>

@@ -93,7 +93,9 @@ Result<const Diagram*> PairWorkspace::diagram(Geometry geometry, CloudView cloud
       if (cloud.count() <= kEdgePointsMax) {  // beyond, rips_persistence says so
         TAILOR_ASSIGN_OR_RETURN(edges, order(geometry, cloud, side));
       }
-      TAILOR_ASSIGN_OR_RETURN(RipsSummary summary, rips_persistence(*matrix, {.accelerator = options_.accelerator}, edges));
+      TAILOR_ASSIGN_OR_RETURN(
+          RipsSummary summary,
+          rips_persistence(*matrix, {.accelerator = options_.accelerator}, edges));
       slot = std::move(summary.bars);
     }
   }

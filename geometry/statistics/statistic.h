@@ -1,11 +1,11 @@
 // What a statistic of geometric work is: a number that says how far a layer moved a token cloud, in
 // one of three geometries. A statistic is one file with its formula and cost, one evaluate
-// function, and one line in table.cc; the profile, the command line and the shared test suite then
-// know it.
+// function, and one line in table.cc; the profile,
+// the command line and the shared test suite then know it.
 //
 // Rules that the suite checks for every entry of the table: an empty pair and a pair of equal
-// clouds give 0; the value does not depend on the order of the tokens; multiplying both clouds by s
-// > 0 multiplies the raw value by s and leaves the spherical and hyperbolic ones as they are;
+// clouds give 0; the value does not depend on the order of the tokens; multiplying both clouds by
+// s > 0 multiplies the raw value by s and leaves the spherical and hyperbolic ones as they are;
 // values are finite and not negative.
 #pragma once
 
@@ -56,8 +56,8 @@ class PairWorkspace {
             .accelerator = options_.accelerator};
   }
 
-  /// Distances within the cloud before / after the layer. The reference lives as long as the
-  /// workspace.
+  /// Distances within the cloud before / after the layer.
+  /// The reference lives as long as the workspace.
   Result<const DistanceMatrix*> distances_before(Geometry geometry);
   Result<const DistanceMatrix*> distances_after(Geometry geometry);
 
@@ -69,8 +69,8 @@ class PairWorkspace {
   /// How far every token moves. The hyperbolic ones are the spherical ones mapped.
   Result<std::vector<double>> displacements(Geometry geometry);
 
-  /// Degree-1 diagrams of the cloud before / after the layer; hyperbolic ones are spherical ones
-  /// mapped.
+  /// Degree-1 diagrams of the cloud before / after the layer;
+  /// hyperbolic ones are spherical ones mapped.
   Result<const Diagram*> diagram_before(Geometry geometry);
   Result<const Diagram*> diagram_after(Geometry geometry);
 
@@ -100,8 +100,8 @@ struct Statistic {
   std::string_view name;     ///< as in files, tables and schedules
   std::string_view summary;  ///< one line for people
   SampleSize sample = SampleSize::kPairwise;
-  /// Rough floating-point operations for n tokens of dimension d, to say beforehand how long it
-  /// takes.
+  /// Rough floating-point operations for n tokens of dimension d,
+  /// to say beforehand how long it takes.
   double (*cost)(std::size_t n, std::size_t d) = nullptr;
   /// The value. Errors: kInvalidArgument when a cloud leaves the range of float64.
   Result<double> (*evaluate)(PairWorkspace& pair, Geometry geometry) = nullptr;

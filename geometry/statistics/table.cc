@@ -1,5 +1,5 @@
-// The explicit list: order is fixed, the linker can drop nothing, and the list is the
-// documentation.
+// The explicit list: order is fixed, the linker can drop nothing,
+// and the list is the documentation.
 #include "geometry/statistics/table.h"
 
 #include <fmt/format.h>

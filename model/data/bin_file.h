@@ -2,8 +2,9 @@
 //
 // nanoGPT: little-endian uint16 from the first byte to the last, no header (data/*/prepare.py).
 // llm.c: 256 little-endian int32 of header, then the ids (dev/data/data_common.py):
-//   [0] 20240520, [1] 1: ids of GPT-2 as uint16;  [0] 20240801, [1] 7: ids of Llama 3 as uint32;
-//   [2] the number of ids; the others 0.
+//   [0] 20240520, [1] 1   ids of GPT-2 as uint16
+//   [0] 20240801, [1] 7   ids of Llama 3 as uint32
+//   [2]                   the number of ids; the others 0
 #pragma once
 
 #include <cstdint>

@@ -23,8 +23,8 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   /// Fills up to `size` bytes; 0 means the end. Errors, naming the file: kDataLoss when compressed
-  /// data is cut short, altered, or followed by something else; the system's reason when reading
-  /// fails.
+  /// data is cut short, altered, or followed by something else;
+  /// the system's reason when reading fails.
   virtual Result<std::size_t> read(char* out, std::size_t size) = 0;
 };
 

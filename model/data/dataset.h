@@ -13,8 +13,8 @@
 namespace tailor::data {
 
 struct DatasetOptions {
-  /// The model's vocabulary: opening fails when a shard holds an id that is not below it. 0 =
-  /// unchecked.
+  /// The model's vocabulary: opening fails when a shard holds an id that is not below it.
+  /// 0 = unchecked.
   std::uint32_t vocab_size = 0;
   /// Reads every shard once (about 1 GB/s) and compares its SHA-256.
   bool verify = true;
@@ -31,8 +31,8 @@ class Dataset {
   static Result<Dataset> open(const std::vector<std::string>& paths, const DatasetOptions& options);
 
   /// Opens what a shell pattern ("data/x-train-*.tokens") names, sorted by name; a comma separates
-  /// several patterns, which keep their order. Errors: as `open`; kNotFound when a pattern matches
-  /// nothing.
+  /// several patterns, which keep their order. Errors: as `open`;
+  /// kNotFound when a pattern matches nothing.
   static Result<Dataset> open_glob(std::string_view patterns, const DatasetOptions& options);
 
   std::uint64_t token_count() const { return token_count_; }

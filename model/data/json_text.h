@@ -24,8 +24,8 @@ class JsonText {
   /// JSON"; after that only `start` may follow.
   std::string_view feed(std::string_view part, std::string* text);
 
-  /// Called at the line's end. Returns "" when it was one object with the wanted string, else what
-  /// is wrong.
+  /// Called at the line's end. Returns "" when it was one object with the wanted string,
+  /// else what is wrong.
   std::string_view finish() const;
 
  private:

@@ -43,8 +43,8 @@ class Permutation {
 /// may be called from any thread at once.
 class TrainLoader {
  public:
-  /// `sequence_length` is T >= 1. Errors: kInvalidArgument when T < 1 or the stream is shorter than
-  /// T + 1.
+  /// `sequence_length` is T >= 1. Errors: kInvalidArgument when T < 1 or the stream
+  /// is shorter than T + 1.
   static Result<TrainLoader> create(const Dataset& dataset, std::int64_t sequence_length,
                                     std::uint64_t seed);
 
@@ -77,8 +77,8 @@ class TrainLoader {
   std::uint64_t window_count_;
 };
 
-/// The blocks of a validation pass. Holds a reference: the dataset outlives it. Threads: as
-/// TrainLoader.
+/// The blocks of a validation pass. Holds a reference: the dataset outlives it.
+/// Threads: as TrainLoader.
 class EvaluationLoader {
  public:
   /// `scored_tokens_max` limits the pass to its first tokens; 0 = all.
@@ -94,8 +94,8 @@ class EvaluationLoader {
 
   /// Blocks [first_block, first_block + B), where B = inputs.size() / T; returns how many targets
   /// are real. Behind the end of the last block, inputs are 0 and targets kIgnoredTarget. REQUIRES:
-  /// equal spans, a multiple of T; first_block + B <= block_count(). Errors: kDataLoss naming the
-  /// file.
+  /// equal spans, a multiple of T; first_block + B <= block_count().
+  /// Errors: kDataLoss naming the file.
   template <typename Int>
   Result<std::uint64_t> fill(std::uint64_t first_block, std::span<Int> inputs,
                              std::span<Int> targets) const;

@@ -86,8 +86,8 @@ std::string utf8_name(std::string_view name);
 std::string format_manifest(const DatasetManifest& manifest);
 
 /// Reads what format_manifest wrote; `name` is for messages.
-/// Errors, naming the file: kDataLoss (no JSON, cut, altered, impossible); kUnimplemented (a newer
-/// version).
+/// Errors, naming the file: kDataLoss (no JSON, cut, altered, impossible);
+/// kUnimplemented (a newer version).
 Result<DatasetManifest> parse_manifest(std::string_view text, const std::string& name);
 
 /// Reads FOLDER/dataset.json. Errors: as parse_manifest; kNotFound, saying what else is there.
@@ -95,8 +95,8 @@ Result<DatasetManifest> load_manifest(const std::string& folder);
 
 /// Checks a folder against its manifest: every shard there and whole, with the hash and the counts
 /// that the manifest says; no shard beside them that a pattern would pick up. Reads everything
-/// once. Returns what is wrong, one Status for each file; empty when all is well. Errors: those of
-/// load_manifest.
+/// once. Returns what is wrong, one Status for each file; empty when all is well.
+/// Errors: those of load_manifest.
 Result<std::vector<Status>> verify_dataset(const std::string& folder);
 
 }  // namespace tailor::data

@@ -44,15 +44,15 @@ using DataProgressSink = std::function<void(const DataProgress&)>;
 struct PrepareOptions {
   std::string folder;
   std::string tokenizer_name;  ///< as it was given, for the manifest
-  /// In [0, 1): share of the documents of the corpus that goes to the validation shards; 0 writes
-  /// none.
+  /// In [0, 1): share of the documents of the corpus that goes to the validation
+  /// shards; 0 writes none.
   double validation_fraction = kValidationFractionDefault;
   /// If not empty, the validation shards hold these files and folders, and the fraction is unused.
   std::vector<std::string> validation_inputs;
-  std::uint64_t shard_tokens =
-      kShardTokensDefault;  ///< a shard ends at the first block after so many
-  int threads = 1;          ///< encoding threads beside the reading one
-  bool overwrite = false;   ///< replace another data set in the folder
+  /// A shard ends at the first block after so many.
+  std::uint64_t shard_tokens = kShardTokensDefault;
+  int threads = 1;         ///< encoding threads beside the reading one
+  bool overwrite = false;  ///< replace another data set in the folder
   CorpusOptions corpus;
   double save_every_s = 3;    ///< what is lost when the run is killed
   DataProgressSink progress;  ///< called now and then on the calling thread

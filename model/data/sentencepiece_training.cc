@@ -31,8 +31,8 @@ constexpr double kCharacterCoverage = 0.9995;
 constexpr std::uint64_t kRareCharacterFactor = 20;
 constexpr std::uint32_t kCharacterShare = 2;
 
-/// The pieces that may go into the sample: calls `visit(block)` for every block of every training
-/// document.
+/// The pieces that may go into the sample: calls `visit(block)` for every block
+/// of every training document.
 template <typename Visit>
 Result<CorpusSummary> for_each_block(const std::vector<CorpusFile>& files,
                                      const TrainingOptions& options, const Visit& visit) {

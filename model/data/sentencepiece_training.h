@@ -14,10 +14,10 @@ namespace tailor::data {
 
 struct TrainingOptions {
   std::uint32_t vocab_size = 4096;  ///< EOS, unknown and the 256 byte pieces included; at least 300
-  std::uint64_t sample_bytes =
-      16u << 20;  ///< train on about so much text, drawn evenly from the corpus
-  double validation_fraction =
-      0;  ///< documents that prepare_dataset would hold out are not looked at
+  /// Train on about so much text, drawn evenly from the corpus.
+  std::uint64_t sample_bytes = 16u << 20;
+  /// Documents that prepare_dataset would hold out are not looked at.
+  double validation_fraction = 0;
   CorpusOptions corpus;
   /// Told once, before the training proper, which takes most of the time.
   std::function<void(std::uint64_t sample_bytes, std::uint64_t corpus_bytes)> sampled;

@@ -350,8 +350,8 @@ Result<TokenShardReader> TokenShardReader::open(const std::string& path) {
   info.document_count = get<std::uint64_t>(header, format::kDocumentCountOffset);
   info.tokenizer_sha256 = get_hex(header.data() + format::kTokenizerHashOffset, 32);
   info.sha256 = get_hex(header.data() + format::kHashOffset, 32);
-  // The checksum is no signature: a well-formed header from a broken writer must not index out of
-  // range.
+  // The checksum is no signature: a well-formed header from a broken writer must not
+  // index out of range.
   if ((info.token_bytes != 2 && info.token_bytes != 4) || info.eos_id >= info.vocab_size ||
       info.max_id >= info.vocab_size) {
     return bad("has an impossible header");

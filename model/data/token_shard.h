@@ -59,8 +59,8 @@ class TokenShardWriter {
   TokenShardWriter& operator=(TokenShardWriter&&) noexcept;
 
   /// Appends ids. `text_bytes` and `documents` are added to the header's totals.
-  /// Errors: kInvalidArgument for an id that is not below vocab_size; the system's reason (disk
-  /// full).
+  /// Errors: kInvalidArgument for an id that is not below vocab_size;
+  /// the system's reason (disk full).
   Status append(std::span<const std::uint32_t> ids, std::uint64_t text_bytes,
                 std::uint64_t documents);
 

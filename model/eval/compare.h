@@ -1,13 +1,13 @@
 // Comparing two runs on the same items: McNemar's exact test.
 //
 // Only items that one run answers rightly and the other wrongly tell the two apart. If both are
-// equally good, each such item is a fair coin: with b items that only A has right and c that only B
-// has,
+// equally good, each such item is a fair coin: with b items that only A has right
+// and c that only B has,
 //
 //   p = min(1, 2 sum_{k <= min(b, c)} C(b + c, k) / 2^(b + c))
 //
-// (two-sided, exact: McNemar, Psychometrika 12, 1947, with the binomial in place of its
-// approximation).
+// (two-sided, exact: McNemar, Psychometrika 12, 1947, with the binomial in place
+// of its approximation).
 #pragma once
 
 #include <cstddef>

@@ -44,8 +44,7 @@ struct Perplexity {
 };
 
 /// Errors: kInvalidArgument (fewer than two ids, T < 1, stride outside [1, T], an id outside the
-/// network's vocabulary); kOutOfRange when the loss is not finite; kCancelled; those of
-/// `read`.
+/// network's vocabulary); kOutOfRange when the loss is not finite; kCancelled; those of `read`.
 Result<Perplexity> evaluate_perplexity(net::Decoder& decoder, const TokenStream& stream,
                                        const PerplexityOptions& options,
                                        const Progress& progress = {});

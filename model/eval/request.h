@@ -2,12 +2,11 @@
 //
 //   1. White space at the context's end moves to the front of the continuation.
 //   2. The pair is encoded as one text, the context alone; the continuation's ids are those of the
-//   pair
-//      behind the first (number of the context's ids).
+//      pair behind the first (number of the context's ids).
 //   3. BOS stands in front only where the tokenizer adds it by default; a context without ids is
 //      replaced by one BOS, or EOS where there is no BOS.
 //   4. All but the last id are the model's input; if they are more than T, the first ones are cut
-//   off.
+//      off.
 #pragma once
 
 #include <cstddef>

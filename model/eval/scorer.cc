@@ -25,8 +25,8 @@ std::span<const std::uint32_t> input_of(const Request& request) {
   return {request.ids.data(), request.ids.size() - 1};
 }
 
-/// The request that each request's scores are read off: itself, or one whose input begins with its
-/// own.
+/// The request that each request's scores are read off:
+/// itself, or one whose input begins with its own.
 std::vector<std::size_t> hosts_of(std::span<const Request> requests) {
   std::vector<std::size_t> order(requests.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -26,8 +26,8 @@ namespace tailor::eval {
 
 struct BatchOptions {
   std::int64_t rows = 0;  ///< sequences of one forward pass at most; 0 = as `tokens` allows
-  std::int64_t tokens =
-      8192;  ///< padded tokens of one forward pass at most (one row may have more)
+  /// Padded tokens of one forward pass at most (one row may have more).
+  std::int64_t tokens = 8192;
 };
 
 /// Told after each forward pass how much of the work is done; false stops with kCancelled.
@@ -39,8 +39,8 @@ struct RequestScore {
 };
 
 /// Scores in the order of `requests`. They depend on the batches only by the rounding of products
-/// of other shapes. Errors: kCancelled; kOutOfRange when a log-likelihood is not finite
-/// (broken weights). REQUIRES: ids below the network's vocabulary.
+/// of other shapes. Errors: kCancelled; kOutOfRange when a log-likelihood is not finite (broken
+/// weights). REQUIRES: ids below the network's vocabulary.
 Result<std::vector<RequestScore>> score_requests(net::Decoder& decoder,
                                                  std::span<const Request> requests,
                                                  const BatchOptions& options,

@@ -3,8 +3,8 @@
 //   u = W_dn (act(W_g z) * (W_u z)),  z = n_a(h);   h' = h + r n_b(u)
 //
 // with a norm n_a before, n_b behind, both or none, and a constant r (1 unless writes are scaled).
-// W_g, W_u: d_h x d (packed), W_dn: d x d_h, no biases. 3 d d_h parameters and up to two gains of
-// d.
+// W_g, W_u: d_h x d (packed), W_dn: d x d_h, no biases.
+// 3 d d_h parameters and up to two gains of d.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,8 +2,8 @@
 //
 // cpu_loops.inc is compiled three times (baseline x86-64, AVX2, AVX-512) into three namespaces; the
 // table below holds the functions of the best set that the machine has. The loops know no tensors
-// and no threads: kernels/ops.cc cuts rows into ranges and calls them. bf16 values travel as their
-// 16 bits.
+// and no threads: kernels/ops.cc cuts rows into ranges and calls them.
+// bf16 values travel as their 16 bits.
 //
 // Every result depends only on its own row (or on a fixed block of rows), never on the number of
 // threads, so a run is reproducible whatever `threads` is.
@@ -21,8 +21,8 @@ struct RopeShape {
   std::int64_t head_dim = 0;  ///< even
 };
 
-/// Scalars of an AdamW update, made in double and rounded once: model/kernels/adamw.h has the
-/// formula.
+/// Scalars of an AdamW update, made in double and rounded once:
+/// model/kernels/adamw.h has the formula.
 struct AdamWFactors {
   float gradient_scale = 1;
   float one_minus_beta1 = 0;
@@ -82,8 +82,8 @@ struct CpuLoops {
                        const float* sin, std::uint16_t* qkv);
 
   // loss[r] = l - row[target] + z_loss l^2, l = logsumexp(row); with_grad replaces the row by
-  // (softmax (1 + 2 z_loss l) - onehot) * scale. A negative target is skipped: no loss, no
-  // gradient.
+  // (softmax (1 + 2 z_loss l) - onehot) * scale.
+  // A negative target is skipped: no loss, no gradient.
   void (*cross_entropy_f)(float* logits, const std::int64_t* targets, std::int64_t rows,
                           std::int64_t v, float scale, bool with_grad, float z_loss, double* loss);
 

@@ -1,6 +1,6 @@
 // Work of a GPU that is recorded once and replayed by a single launch. What implements it stands in
-// libtailor_cuda.so (model/kernels/cuda/graph.cc); this interface is all that the program sees of
-// it.
+// libtailor_cuda.so (model/kernels/cuda/graph.cc);
+// this interface is all that the program sees of it.
 #pragma once
 
 #include <functional>

@@ -24,8 +24,8 @@ at::Tensor kept_gradient(const at::Tensor& weight) {
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  // `base` undefined: x W^T; else base + x W^T. `working` is what is multiplied, without a
-  // gradient.
+  // `base` undefined: x W^T; else base + x W^T.
+  // `working` is what is multiplied, without a gradient.
   static at::Tensor forward(AutogradContext* context, const std::optional<at::Tensor>& base,
                             const at::Tensor& x_in, const at::Tensor& weight,
                             const at::Tensor& working, at::ScalarType out) {

@@ -2,13 +2,15 @@
 //
 // Each is an operator of the dispatcher's library "tailor", with up to three implementations:
 //   reference.cc  plain ATen, any device and type; the definition that the others are tested
-//   against ops.cc        CPU, float and bf16, over the loops of cpu_loops.h cuda/         CUDA,
-//   float and bf16, in libtailor_cuda.so, which registers itself when it is loaded
+//                 against
+//   ops.cc        CPU, float and bf16, over the loops of cpu_loops.h
+//   cuda/         CUDA, float and bf16, in libtailor_cuda.so, which registers itself when it is
+//                 loaded
 // So a kernel is added by writing one more implementation of an operator named here; callers do not
 // change. autograd.cc makes the functions below differentiable.
 //
-// Legend: n = B*T rows, d = width, f = hidden width, v = vocabulary, H = heads, G = kv_heads, e =
-// head_dim.
+// Legend: n = B*T rows, d = width, f = hidden width, v = vocabulary, H = heads, G = kv_heads,
+// e = head_dim.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +21,8 @@
 namespace tailor::kernels {
 
 /// y_nd = x_nd / sqrt(mean(x^2) + eps) * weight_d in type `dtype`. `weight` may be undefined
-/// (gainless). x may have a row stride; its rows are dense. Statistics are fp32 (fp64 for fp64
-/// input).
+/// (gainless). x may have a row stride; its rows are dense.
+/// Statistics are fp32 (fp64 for fp64 input).
 at::Tensor rms_norm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps,
                     at::ScalarType dtype);
 
@@ -43,8 +45,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv_
 /// scale * sum over rows of -log softmax(x_nd W_vd^T)[target], as a scalar of type double.
 /// Never holds more than `chunk_rows` rows of logits: the gradients of x and W are made chunk by
 /// chunk in the forward pass and kept (n d + v d values). Scores are fp32 whatever the type of the
-/// products. `chunk_rows` 0 = some million scores a chunk. Rows with a negative target are
-/// skipped: no loss, no gradient. REQUIRES: targets < v.
+/// products. `chunk_rows` 0 = some million scores a chunk. Rows with a negative target are skipped:
+/// no loss, no gradient. REQUIRES: targets < v.
 /// With `z_loss` z > 0 each row also costs z log^2 Z, Z = sum of exp(scores): it keeps the scores
 /// from drifting (arXiv 2204.02311, section 5; OLMo 2 uses 1e-5).
 /// `leaf_vd`, where given, is the fp32 leaf that `weight_vd` is a copy of: it gets the gradient.

@@ -1,7 +1,8 @@
 // Decoder: a decoder-only transformer built from a DecoderForm (net/form.h has its mathematics).
 //
-//   x = s_E E[tokens];  per layer: x = attention(x), x = ffn(x);  h = n(x);  scores = cap(h
-//   W_head^T)
+//   x = s_E E[tokens]
+//   per layer: x = attention(x), x = ffn(x)
+//   h = n(x);  scores = cap(h W_head^T)
 //
 // W_head is E when tied. The residual stream is fp32; with bf16 precision the products are bf16.
 // Parameters are counted exactly by model/shape/count.h (tests/model/net compares).
@@ -54,8 +55,8 @@ class Decoder {
   /// the sub-MLPs' products are then not added where they are made, which may change last bits.
   at::Tensor hidden(const at::Tensor& tokens_bt, const Tap* tap = nullptr);
   /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
-  /// `backward()` of it adds to the gradients. A negative target is skipped. `z_loss`: see
-  /// kernels::linear_cross_entropy.
+  /// `backward()` of it adds to the gradients. A negative target is skipped.
+  /// `z_loss`: see kernels::linear_cross_entropy.
   at::Tensor loss(const at::Tensor& tokens_bt, const at::Tensor& targets_bt, double scale,
                   double z_loss = 0);
   /// (B) doubles on the device: of each sequence, the sum over its tokens of -log p(target). A

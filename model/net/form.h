@@ -5,11 +5,12 @@
 // the form alone. Torch-free.
 //
 //   x = s_E E[tokens]
-//   per layer: x = x + r n(Attn(n(x))), x = ffn(x)      n: where attention_norm, ffn_norm say; r:
-//   write scale h = n(x);  scores = cap(h W_head^T, c_z)            cap(z, c) = c tanh(z / c), or z
-//   when c = 0 Attn: softmax over the visible keys of cap(s_a q k, c_a), q and k turned by RoPE
-//   after their norms n(x) = x / sqrt(mean(x^2) + eps) * g                g = w or 1 + w, times the
-//   layer's norm scale
+//   per layer: x = x + r n(Attn(n(x))), x = ffn(x)   n: where attention_norm, ffn_norm say;
+//                                                    r: write scale
+//   h = n(x);  scores = cap(h W_head^T, c_z)         cap(z, c) = c tanh(z / c), or z when c = 0
+//   Attn: softmax over the visible keys of cap(s_a q k, c_a), q and k turned by RoPE after their
+//         norms
+//   n(x) = x / sqrt(mean(x^2) + eps) * g             g = w or 1 + w, times the layer's norm scale
 //
 // Symbols as in shape/architecture.h.
 #pragma once

@@ -19,8 +19,8 @@ inline at::Tensor linear_widened(const at::Tensor& x_nf, const Parameter& weight
   return kernels::linear_widened(x_nf, weight.master, weight.compute);
 }
 
-/// x_nd + scale * h_nf W_df^T in the type of x: without a scale the product is added where it is
-/// made.
+/// x_nd + scale * h_nf W_df^T in the type of x: without a scale the product
+/// is added where it is made.
 inline at::Tensor residual_linear(const at::Tensor& x_nd, const at::Tensor& h_nf,
                                   const Parameter& weight, double scale = 1) {
   if (scale != 1) return at::add(x_nd, linear(h_nf, weight).to(x_nd.scalar_type()), scale);

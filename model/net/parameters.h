@@ -1,8 +1,8 @@
 // ParameterSet: every weight of a network in one flat fp32 buffer, and every gradient in another.
 //
 // One buffer makes the optimiser two calls, the gradient norm one, zeroing one; the matrices stand
-// first (they are decayed), the vectors (norm gains) behind them. Modules see views into the
-// buffers.
+// first (they are decayed), the vectors (norm gains) behind them.
+// Modules see views into the buffers.
 //
 // Matrices that are multiplied with the same input are packed by rows (q,k,v; gate,up): one larger
 // product. The parts keep the names that checkpoints use, and are contiguous slices of the buffer.
@@ -108,8 +108,8 @@ class ParameterSet {
   std::vector<pretrained::TensorData> describe(const at::Tensor& buffer,
                                                const std::string& prefix) const;
   /// Fills `buffer` (fp32, any device) from tensors named so, each straight into its place. Errors:
-  /// kDataLoss naming file and tensor when one is missing or has another shape; those of the
-  /// source.
+  /// kDataLoss naming file and tensor when one is missing or has another shape;
+  /// those of the source.
   Status load(const pretrained::TensorSource& source, const std::string& prefix, at::Tensor buffer);
   /// Fills the weights themselves, whatever they are kept in, and refreshes bf16 copies.
   /// `stored_name` gives a part's name in the source. Errors: as `load`.

@@ -13,8 +13,8 @@ namespace tailor::pretrained {
 bool has_published_class(const shape::Architecture& architecture);
 
 /// The text of config.json. Networks with a published class get its old form, which every version
-/// of transformers reads; others Tailor's own (config.h). `positions`: sequence length of the
-/// training.
+/// of transformers reads; others Tailor's own (config.h).
+/// `positions`: sequence length of the training.
 std::string export_config(const shape::Architecture& architecture, std::int64_t positions);
 
 }  // namespace tailor::pretrained

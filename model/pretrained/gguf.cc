@@ -230,8 +230,8 @@ struct GgufFile::Impl {
   Status open_rest_of_split();
 };
 
-// Adds a file's tensors; the metadata is the first file's, of later ones only the split's own
-// count.
+// Adds a file's tensors; the metadata is the first file's,
+// of later ones only the split's own count.
 Status GgufFile::Impl::parse(JoinedFile file) {
   Cursor in(file);
   if (in.bytes(std::min<std::uint64_t>(4, file.size()), "the magic") != "GGUF") {

@@ -76,8 +76,8 @@ class GgufFile {
   /// names), or a list with commas and shell patterns whose files, each pattern's sorted by file
   /// name, are joined by their bytes. Errors, naming the file and what is wrong: kNotFound (a part
   /// is missing); kDataLoss (cut, altered, not GGUF, duplicate names, tensors that overlap or lie
-  /// outside); kUnimplemented (version 1, big-endian, a tensor type that is not read); the system's
-  /// reason.
+  /// outside); kUnimplemented (version 1, big-endian,
+  /// a tensor type that is not read); the system's reason.
   static Result<GgufFile> open(const std::string& path);
 
   GgufFile(GgufFile&&) noexcept;

@@ -201,8 +201,8 @@ Status MetadataReader::add_llama3_factors(const GgufTensor& tensor, double base)
   return Status::ok();
 }
 
-// Sliding windows: Mistral's in every layer, Gemma 2's in every other one, Gemma 3's in all but
-// every sixth.
+// Sliding windows: Mistral's in every layer, Gemma 2's in every other one,
+// Gemma 3's in all but every sixth.
 Status MetadataReader::add_windows() {
   const GgufFamily family = config_.family;
   const bool is_gemma = family == GgufFamily::kGemma2 || family == GgufFamily::kGemma3;

@@ -36,8 +36,8 @@ const Prefixes& prefixes_of(const TensorSource& source) {
   return kPrefixes[0];
 }
 
-// A head that is stored although it is tied says nothing new, or the checkpoint is not what its
-// config says.
+// A head that is stored although it is tied says nothing new,
+// or the checkpoint is not what its config says.
 Status check_tied_head(const TensorSource& source, const std::string& head,
                        const std::string& embedding) {
   const SourceTensor* a = source.find(head);

@@ -1,9 +1,10 @@
 // Safetensors files: named tensors, read by position, written so that they are whole or absent.
 //
-// Format: 8 bytes little-endian header length n; n bytes of JSON {"name": {"dtype": "F32", "shape":
-// [r, c], "data_offsets": [begin, end]}, ..., "__metadata__": {"k": "v"}}; the tensors' bytes, with
-// offsets counted from the end of the header, no gaps and no overlaps. Torch-free. Not mapped: a
-// file that is cut while it is read is then an error and not SIGBUS.
+// Format: 8 bytes little-endian header length n; n bytes of JSON
+//   {"name": {"dtype": "F32", "shape": [r, c], "data_offsets": [begin, end]}, ...,
+//    "__metadata__": {"k": "v"}};
+// the tensors' bytes, with offsets counted from the end of the header, no gaps and no overlaps.
+// Torch-free. Not mapped: a file that is cut while it is read is then an error and not SIGBUS.
 #pragma once
 
 #include <cstddef>

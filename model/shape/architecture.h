@@ -23,8 +23,8 @@ enum class Family {
   kOlmo2,  ///< post-norm: x + norm(f(x)), RMSNorm over the whole projected q and k
 };
 
-/// Norms inside an hourglass stack (science.md 1.2; the papers do not state it, the default is
-/// ours).
+/// Norms inside an hourglass stack (science.md 1.2; the papers do not state it,
+/// the default is ours).
 enum class FfnNorm {
   kPerSub,          ///< own RMSNorm with gain before each sub-MLP (default; K = 1 is a LLaMA block)
   kPerSubGainless,  ///< RMSNorm without gain before each sub-MLP
@@ -53,16 +53,16 @@ struct Architecture {
   bool tie_embeddings = true;
   FfnKind ffn_kind = FfnKind::kSwiglu;
   FfnNorm ffn_norm = FfnNorm::kPerSub;
-  bool ffn_outer_residual =
-      false;  ///< adds a second skip around the whole stack (option, default none)
+  /// Adds a second skip around the whole stack (option, default none).
+  bool ffn_outer_residual = false;
   std::vector<LayerWidths> widths;  ///< one entry a layer: the width schedule; its size is L
   double rope_theta = 10000.0;
   double norm_eps = 1e-5;
-  /// Norms of layer l = 1, 2, ... give 1/sqrt(l) of their value (LayerNorm scaling, arXiv
-  /// 2502.05795).
+  /// Norms of layer l = 1, 2, ... give 1/sqrt(l) of their value (LayerNorm scaling,
+  /// arXiv 2502.05795).
   bool norm_scaling = false;
-  /// The i-th residual write of the network (attention, then each sub-MLP, layer by layer) counts
-  /// 1/sqrt(i).
+  /// The i-th residual write of the network (attention, then each sub-MLP,
+  /// layer by layer) counts 1/sqrt(i).
   bool residual_scaling = false;
 
   std::int32_t layers() const { return static_cast<std::int32_t>(widths.size()); }

@@ -4,8 +4,8 @@
 // embedding, when it counts them) is F; U = F / (3 d) hidden units are spread over the K L sub-MLPs
 // in units of q: the count is then exact whenever 3 d q divides F, whatever K, L and the width
 // schedule are. Solving for layers or d_model searches that size among those that meet the budget,
-// takes the one whose mean hidden width is nearest to the wanted one, and spreads the units in the
-// same way.
+// takes the one whose mean hidden width is nearest to the wanted one,
+// and spreads the units in the same way.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct WidthGoal {
 };
 
 /// Frame with the free size (layers or d_model) set to the argument; nullopt when there is none
-/// (for instance because heads do not divide). As for solve_hidden_width, its widths only say L and
-/// K.
+/// (for instance because heads do not divide).
+/// As for solve_hidden_width, its widths only say L and K.
 using FrameAt = std::function<std::optional<Architecture>(std::int32_t)>;
 
 /// Tries first, first + step, ... <= last and stops where the rest of the network alone is over

@@ -46,15 +46,15 @@ std::vector<double> schedule_profile(const WidthSchedule& schedule, std::int32_t
 /// largest remainder; of equal remainders the earlier gets the unit. The sum is exactly `total`.
 /// Remainders are compared at 2^-20 of a unit, so that the last bits of a libm never change a
 /// result. Errors: kOutOfRange when `multiple` does not divide `total` (by how much it misses),
-/// when a share would be zero (which one), or when there are no weights or one is not positive and
-/// finite.
+/// when a share would be zero (which one), or when there are no weights or one
+/// is not positive and finite.
 Result<std::vector<std::int64_t>> apportion(std::span<const double> weights, std::int64_t total,
                                             std::int64_t multiple);
 
 /// `hidden_total` hidden units over L = `layers` layers of `k` sub-MLPs in units of `multiple`,
 /// following `schedule`; with a uniform one the widths differ by at most one unit, the extra units
-/// standing on the earliest sub-MLPs. Errors: as `apportion`; kOutOfRange when a width does not
-/// fit.
+/// standing on the earliest sub-MLPs. Errors: as `apportion`;
+/// kOutOfRange when a width does not fit.
 Result<std::vector<LayerWidths>> scheduled_widths(const WidthSchedule& schedule,
                                                   std::int32_t layers, std::int32_t k,
                                                   std::int64_t hidden_total, std::int64_t multiple);

@@ -50,8 +50,8 @@ class Merger {
     std::uint32_t rank;
     std::uint32_t at;  // of the left symbol
     std::uint32_t left, right, result;
-    friend bool operator<(const Candidate& a,
-                          const Candidate& b) {  // for a heap with the best on top
+    // For a heap with the best on top.
+    friend bool operator<(const Candidate& a, const Candidate& b) {
       return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
     }
   };

@@ -21,8 +21,8 @@ constexpr std::size_t kCachedWordBytesMax = 64;
 constexpr std::size_t kCachedWordsMax = 1 << 18;
 constexpr std::size_t kWordBytesMax = 64 << 10;
 
-/// A loaded model and what is known about its pieces; shared by clones, constant after
-/// construction.
+/// A loaded model and what is known about its pieces;
+/// shared by clones, constant after construction.
 struct Model {
   sentencepiece::SentencePieceProcessor processor;
   std::string sha256;
@@ -79,8 +79,8 @@ bool Model::find_lossless() const {
       return false;
     }
   }
-  // A dummy prefix, squeezed spaces, compatibility forms (ligature, circled digit, wide letter,
-  // NBSP).
+  // A dummy prefix, squeezed spaces, compatibility forms (ligature, circled digit,
+  // wide letter, NBSP).
   for (const std::string_view text :
        {"a", " a", "  a  b ", "\xEF\xAC\x81 \xE2\x91\xA0 \xEF\xBC\xA1\xC2\xA0x"}) {
     if (text_of(encode(text)) != text) return false;

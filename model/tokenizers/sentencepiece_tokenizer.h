@@ -1,13 +1,12 @@
 // SentencePiece behind the Tokenizer interface. Part of the program tailor-tokenize only: the
-// SentencePiece library carries a protobuf of its own and must not meet ours or LibTorch's in one
-// process.
+// SentencePiece library carries a protobuf of its own and must not meet ours
+// or LibTorch's in one process.
 //
 // Models trained by tailor-tokenize are lossless: BPE with byte fallback over unchanged text,
-// decode(encode(x))
-// == x for every UTF-8 text. Their pieces never cross from a word into the next space, so words are
-// encoded once and remembered; the ids are those SentencePiece gives the whole text (but in words
-// over 64 kB, which are cut). Other SentencePiece models are used as they are, document by
-// document.
+// decode(encode(x)) == x for every UTF-8 text. Their pieces never cross from a word into the next
+// space, so words are encoded once and remembered; the ids are those SentencePiece gives the whole
+// text (but in words over 64 kB, which are cut). Other SentencePiece models are used as they are,
+// document by document.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,8 @@ namespace tailor::tokenizers {
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
-  /// False for a model that normalises its text (or has no byte fallback): decoding may differ from
-  /// the text.
+  /// False for a model that normalises its text (or has no byte fallback):
+  /// decoding may differ from the text.
   virtual bool is_lossless() const = 0;
   /// Ids from SentencePiece itself for the whole text: what `encode` is tested against.
   virtual std::vector<std::uint32_t> encode_whole(std::string_view text) const = 0;

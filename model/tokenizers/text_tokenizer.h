@@ -3,8 +3,8 @@
 //
 // A text goes through the steps of Hugging Face's tokenizers (or of SentencePiece, which are
 // fewer): repair of broken UTF-8; tokens that are matched in the text as it is; normalisation;
-// tokens that are matched in the normalised text; cutting into words; byte-pair merging of each
-// word.
+// tokens that are matched in the normalised text; cutting into words;
+// byte-pair merging of each word.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct AddedToken {
   bool is_single_word = false;  ///< not within a word
 };
 
-/// One step of normalisation: `from` becomes `to`; `to` is put in front when `from` is empty; or a
-/// normal form.
+/// One step of normalisation: `from` becomes `to`; `to` is put in front when `from` is empty;
+/// or a normal form.
 struct NormalizerStep {
   std::optional<NormalForm> form;
   std::string from, to;
@@ -77,8 +77,8 @@ struct TokenizerSpec {
   std::vector<NormalizerStep> normalizer;
   std::string prefix;  ///< put before the normalised text
   PrefixRule prefix_rule = PrefixRule::kFirst;
-  /// U+2581 stands for a space: pieces are decoded so, and a first space that `prefix` made is
-  /// dropped.
+  /// U+2581 stands for a space: pieces are decoded so,
+  /// and a first space that `prefix` made is dropped.
   bool marks_spaces = false;
   std::vector<Cut> cuts;
   std::optional<std::uint32_t> bos_id;

@@ -15,8 +15,8 @@
 
 namespace tailor::tokenizers {
 
-/// Ids are in [0, vocab_size()). Threads: one object a thread (`clone`); implementations may keep a
-/// cache.
+/// Ids are in [0, vocab_size()). Threads: one object a thread (`clone`);
+/// implementations may keep a cache.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -39,8 +39,7 @@ class Tokenizer {
     encode(text, ids);
   }
   /// The text of `ids`; EOS and other special tokens stand for nothing. Ids that end within a
-  /// character give bytes that do too. Errors: kInvalidArgument for an id outside the
-  /// vocabulary.
+  /// character give bytes that do too. Errors: kInvalidArgument for an id outside the vocabulary.
   virtual Result<std::string> decode(std::span<const std::uint32_t> ids) const = 0;
   /// Another object with the same ids, for another thread.
   virtual std::unique_ptr<Tokenizer> clone() const = 0;

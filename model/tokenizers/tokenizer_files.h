@@ -1,5 +1,5 @@
-// Readers of the files that published tokenizers come in; each gives a TokenizerSpec. Internal to
-// open_tokenizer.
+// Readers of the files that published tokenizers come in; each gives a TokenizerSpec.
+// Internal to open_tokenizer.
 #pragma once
 
 #include <optional>
@@ -29,13 +29,13 @@ Result<TokenizerSpec> read_tokenizer_json(std::string_view text, const Tokenizer
                                           const std::string& path);
 
 /// tokenizer.ggml.* of a GGUF file, models gpt2 and llama. Errors: kUnimplemented naming another
-/// model or an unknown tokenizer.ggml.pre; kInvalidArgument naming metadata that is missing or
-/// impossible.
+/// model or an unknown tokenizer.ggml.pre; kInvalidArgument naming metadata that
+/// is missing or impossible.
 Result<TokenizerSpec> read_gguf_tokenizer(const pretrained::GgufFile& file);
 
 /// A SentencePiece model (the protobuf that its trainer writes) of type BPE that does not
-/// normalise. Errors: kDataLoss (cut, altered, another kind of file); kUnimplemented naming what is
-/// not read.
+/// normalise. Errors: kDataLoss (cut, altered, another kind of file);
+/// kUnimplemented naming what is not read.
 Result<TokenizerSpec> read_sentencepiece_model(std::string_view bytes, const std::string& path);
 
 /// Fills `spec->merges` and `extra_symbols` for SentencePiece's BPE: two neighbours merge when

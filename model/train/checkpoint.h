@@ -7,8 +7,8 @@
 //
 // Order of writing: a temporary folder; each file fsynced; the manifest; the folder; rename; the
 // parent. So a folder with a number for a name is whole, and what a power cut or a bad disk does to
-// it later is found by its hashes. checkpoint_writer.h writes them beside the training and removes
-// old ones.
+// it later is found by its hashes. checkpoint_writer.h writes them beside the training
+// and removes old ones.
 //
 // Data order, learning rate and initial values are functions of seed and step, so "next sample" is
 // the whole generator state; it counts samples, so a trial may continue with other micro-batches or

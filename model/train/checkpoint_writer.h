@@ -59,8 +59,8 @@ class CheckpointWriter {
   const net::Decoder& decoder_;
   AdamW& optimizer_;
   const CheckpointStage stage_;
-  // Of the background thread: checkpoints in `folder_` that were verified since this object was
-  // made.
+  // Of the background thread: checkpoints in `folder_` that were verified since
+  // this object was made.
   std::map<std::string, CheckpointState> verified_;
   std::future<Outcome> under_way_;  // last: its thread uses the above
 };

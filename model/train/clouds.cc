@@ -155,8 +155,8 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
                                    const ShouldStop& should_stop) {
   geometry::WorkOptions options;
   options.tokens = static_cast<std::size_t>(spec.geometry.tokens);
-  // The same size for every statistic: with tokens x subsamples positions the subsamples are
-  // disjoint.
+  // The same size for every statistic: with tokens x subsamples positions the
+  // subsamples are disjoint.
   options.linear_tokens = options.tokens;
   options.subsamples = static_cast<std::size_t>(spec.geometry.subsamples);
   options.rho = spec.geometry.rho;

@@ -24,8 +24,8 @@ struct TokenPosition {
   friend bool operator==(const TokenPosition&, const TokenPosition&) = default;
 };
 
-/// Up to `count` positions in `full_blocks` blocks of length `sequence_length`, blocks in rising
-/// order.
+/// Up to `count` positions in `full_blocks` blocks of length `sequence_length`,
+/// blocks in rising order.
 std::vector<TokenPosition> choose_positions(std::uint64_t full_blocks, std::int64_t sequence_length,
                                             std::size_t count, std::uint64_t seed);
 

@@ -1,6 +1,6 @@
 // Steps whose work on the GPU is recorded once and replayed by a single launch (CUDA graphs): below
-// some hundred million parameters a step is otherwise bound by the launching of its thousands of
-// kernels.
+// some hundred million parameters a step is otherwise bound by the launching
+// of its thousands of kernels.
 //
 // The same numbers as TrainStep's, bit for bit: the first steps run as they are, on the graph's
 // stream; then the work is recorded over copies of the batch at fixed addresses, and every later

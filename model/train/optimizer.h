@@ -30,8 +30,8 @@ class AdamW {
   /// The rate of a part divided by that of the step (f above).
   using LrFactor = std::function<double(const net::Part&)>;
 
-  /// Keeps a reference to `parameters`, which must outlive it and be allocated. `factor` empty = 1
-  /// for all.
+  /// Keeps a reference to `parameters`, which must outlive it and be allocated.
+  /// `factor` empty = 1 for all.
   AdamW(net::ParameterSet& parameters, const protocol::OptimizerSpec& spec,
         const LrFactor& factor = {}, std::int64_t skip_limit = 0);
 
@@ -40,8 +40,8 @@ class AdamW {
   /// not read yet.
   at::Tensor step(double lr, const at::Tensor& loss);
 
-  // The parts of `step`, for runners that record the device's work once and replay it (CUDA
-  // graphs):
+  // The parts of `step`, for runners that record the device's work once
+  // and replay it (CUDA graphs):
   /// Sets the rate of the next updates; on a GPU it lives in device memory.
   void set_rate(double lr);
   /// The device's part of one update: only in-place work on buffers of fixed address, no wait.

@@ -2,8 +2,7 @@
 //
 // lr_mode fixed: every matrix starts as N(0, init_std), every gain as 1, and all learn at `lr`.
 //
-// lr_mode mup (maximal update parametrisation, arXiv 2203.03466, for Adam): with b =
-// mup_base_width,
+// lr_mode mup (maximal update parametrisation, arXiv 2203.03466, for Adam): b = mup_base_width,
 //
 //   hidden matrix of fan-in f    N(0, init_std sqrt(b/f)),  rate lr b/f
 //   embedding, head              N(0, init_std),            rate lr

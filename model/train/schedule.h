@@ -19,8 +19,8 @@ std::int64_t warmup_steps(const protocol::LrScheduleSpec& schedule, std::int64_t
 ///             p = (i - b + 1)/(S - b), min + (peak - min) (1 - p) or (1 - sqrt(p))
 ///
 /// (warm-up, stable, decay: arXiv 2404.06395; the square root: arXiv 2405.18392), so the first step
-/// is not zero and the last one is `min` exactly (but for constant). REQUIRES: 0 <= step <
-/// steps_total.
+/// is not zero and the last one is `min` exactly (but for constant). REQUIRES:
+/// 0 <= step < steps_total.
 double learning_rate(const protocol::LrScheduleSpec& schedule, double peak, std::int64_t step,
                      std::int64_t steps_total);
 

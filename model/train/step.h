@@ -32,8 +32,8 @@ enum class Phase { kForward, kBackward, kUpdate };
 class TrainStep final : public StepRunner {
  public:
   /// `micro_rows`: sequences of one forward pass; 0 = the whole batch. `z_loss`: see
-  /// kernels::linear_cross_entropy; the loss that `run` returns includes it. References must
-  /// outlive it.
+  /// kernels::linear_cross_entropy; the loss that `run` returns includes it.
+  /// References must outlive it.
   TrainStep(net::Decoder& decoder, AdamW& optimizer, std::int64_t micro_rows, double z_loss = 0)
       : decoder_(decoder), optimizer_(optimizer), micro_rows_(micro_rows), z_loss_(z_loss) {}
 

@@ -196,8 +196,8 @@ class Trial {
     return ended(data_class(status), status.message(), done_);
   }
   std::int64_t tokens_done() const { return done_ * spec_.train.batch_tokens; }
-  // The batch of step `done_` on the device; a GPU has it from send_batch already, but for the
-  // first.
+  // The batch of step `done_` on the device;
+  // a GPU has it from send_batch already, but for the first.
   Result<Batch> next_batch() {
     if (decoder_.device().is_cpu()) return batch_of(done_);
     if (!staging_.sent()) TAILOR_RETURN_IF_ERROR(send_batch(done_));
@@ -355,8 +355,8 @@ std::optional<EndReport> Trial::train() {
         learning_rate(spec_.train.schedule, spec_.train.optimizer.lr, done_, plan_.steps);
     const at::Tensor numbers = graphed_ ? graphed_->run(batch->tokens, batch->targets, lr)
                                         : step_.run(batch->tokens, batch->targets, lr);
-    // While a GPU is at work, the next batch goes there; what fails will fail again when it is
-    // needed.
+    // While a GPU is at work, the next batch goes there;
+    // what fails will fail again when it is needed.
     if (!numbers.device().is_cpu() && done_ + 1 < plan_.steps) (void)send_batch(done_ + 1);
     if (auto end = after_step(numbers)) return end;
     const auto took_ms = static_cast<double>(clock_.now_ms() - begin_ms);
@@ -422,8 +422,8 @@ std::optional<EndReport> Trial::read_numbers() {
 }
 
 EndReport Trial::not_finite(std::int64_t step, double loss, double norm) {
-  // The optimiser has skipped this step and all later ones: the weights are those that made the
-  // number.
+  // The optimiser has skipped this step and all later ones:
+  // the weights are those that made the number.
   const Result<Batch> batch = batch_of(step);
   std::string what = batch ? find_nonfinite(decoder_, batch->tokens, batch->targets)
                            : std::string(kNothingNonfinite);

@@ -7,7 +7,9 @@
 namespace tailor {
 namespace {
 
-Result<ConfigDocument> parse(std::string_view text) { return ConfigDocument::parse(text, "x.toml"); }
+Result<ConfigDocument> parse(std::string_view text) {
+  return ConfigDocument::parse(text, "x.toml");
+}
 
 TEST(Config, ReadsValuesAndAcceptsAFileWithoutUnknownKeys) {
   auto doc = parse("name = \"a\"\n[train]\nlr = 3\nevery = \"10 min\"\nok = true\n");
@@ -46,7 +48,8 @@ TEST(Config, ARangeErrorSaysWhatIsAllowed) {
   auto doc = parse("a = 7\nb = \"cosin\"\n");
   auto root = doc->root();
   EXPECT_EQ(root.integer_in("a", 0, 5), std::nullopt);
-  EXPECT_NE(doc->status().message().find("x.toml:1:5: `a` is 7; allowed: 0 to 5"), std::string::npos);
+  EXPECT_NE(doc->status().message().find("x.toml:1:5: `a` is 7; allowed: 0 to 5"),
+            std::string::npos);
   auto other = parse("b = \"cosin\"\n");
   auto table = other->root();
   EXPECT_EQ(table.one_of("b", {"cosine", "linear"}), std::nullopt);

@@ -1,6 +1,7 @@
 // Rules of the tree that a compiler does not check, as tests.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -12,14 +13,15 @@ namespace fs = std::filesystem;
 
 template <typename F>
 void for_each_source(F visit) {
-  for (const char* folder : {"base", "model", "geometry", "sweep", "protocol", "storage", "coordinator",
-                             "worker", "client", "tests"}) {
+  for (const char* folder : {"base", "model", "geometry", "sweep", "proto", "protocol", "storage",
+                             "coordinator", "worker", "client", "tests"}) {
     const fs::path root = fs::path(TAILOR_SOURCE_DIR) / folder;
     if (!fs::exists(root)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root)) {
       const auto ext = entry.path().extension();
-      if (ext != ".h" && ext != ".cc" && ext != ".cu") continue;
-      if (entry.path().string().find("/tests/bench/peers/") != std::string::npos) continue;  // not ours
+      if (ext != ".h" && ext != ".cc" && ext != ".cu" && ext != ".inc" && ext != ".proto") continue;
+      // Not ours.
+      if (entry.path().string().find("/tests/bench/peers/") != std::string::npos) continue;
       std::ifstream in(entry.path());
       std::stringstream text;
       text << in.rdbuf();
@@ -30,9 +32,11 @@ void for_each_source(F visit) {
 
 TEST(Tidy, TimeIsReadInClockOnly) {
   for_each_source([](const std::string& path, const std::string& text) {
-    if (path == "base/clock.cc" || path == "base/clock.h" || path == "tests/base/tidy_test.cc") return;
+    if (path == "base/clock.cc" || path == "base/clock.h" || path == "tests/base/tidy_test.cc")
+      return;
     for (const char* banned : {"system_clock::now", "steady_clock::now"}) {
-      EXPECT_EQ(text.find(banned), std::string::npos) << path << " reads the clock itself: " << banned;
+      EXPECT_EQ(text.find(banned), std::string::npos)
+          << path << " reads the clock itself: " << banned;
     }
   });
 }
@@ -46,14 +50,29 @@ TEST(Tidy, PureFoldersIncludeNoInputOutput) {
     }
     if (path.rfind("worker/agent/step", 0) == 0) pure = true;
     if (!pure) return;
-    for (const char* banned : {"<boost/", "<grpc", "sqlite3", "SQLiteCpp", "<torch/", "<ATen/", ".pb.h\""}) {
+    for (const char* banned :
+         {"<boost/", "<grpc", "sqlite3", "SQLiteCpp", "<torch/", "<ATen/", ".pb.h\""}) {
       EXPECT_EQ(text.find(std::string("#include ") + (banned[0] == '<' ? banned : "<") +
                           (banned[0] == '<' ? "" : banned)),
                 std::string::npos)
           << path << " is pure and includes " << banned;
       if (banned[0] != '<') {
-        EXPECT_EQ(text.find(std::string(banned)), std::string::npos) << path << " is pure and uses " << banned;
+        EXPECT_EQ(text.find(std::string(banned)), std::string::npos)
+            << path << " is pure and uses " << banned;
       }
+    }
+  });
+}
+
+TEST(Tidy, LinesAreAtMost100CharactersLong) {
+  for_each_source([](const std::string& path, const std::string& text) {
+    std::istringstream lines(text);
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number) {
+      // Bytes that continue a character of UTF-8 are not counted.
+      const auto characters =
+          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+      EXPECT_LE(characters, 100) << path << ":" << number << " is over 100 columns: break it";
     }
   });
 }

@@ -8,8 +8,8 @@
 //     gw DISTANCES DISTANCES     start=identity|all
 //     profile BEFORE AFTER       clouds of one layer, or of many: [layers, positions, dimension]
 //                                tokens=256 linear_tokens=2048 subsamples=8 threads=1
-//   Every case: repeat=1, and out=FILE for what was computed (h1: the diagram, distances: the
-//   matrix).
+//   Every case: repeat=1, and out=FILE for what was computed (h1: the diagram,
+//   distances: the matrix).
 //
 // Reading the files is not timed. `processor_s` and `wall_s` have one entry a repetition;
 // `thread_max_s` is the processor time of the busiest thread where that is known.
@@ -90,8 +90,8 @@ struct Request {
   }
 };
 
-// Runs `body` as often as asked and notes its times. The result of the last call stays with the
-// body.
+// Runs `body` as often as asked and notes its times.
+// The result of the last call stays with the body.
 void time_calls(const Request& request, json& report, const std::function<void()>& body) {
   for (std::size_t r = 0; r < request.number("repeat", 1); ++r) {
     const double processor = seconds_of(CLOCK_PROCESS_CPUTIME_ID);

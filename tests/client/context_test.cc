@@ -15,7 +15,8 @@ class ContextTest : public ::testing::Test {
  protected:
   void SetUp() override {
     before_ = std::filesystem::current_path();
-    folder_ = std::filesystem::temp_directory_path() / ("tailor_context_" + std::to_string(::getpid()));
+    folder_ =
+        std::filesystem::temp_directory_path() / ("tailor_context_" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder_ / "home/.config/tailor");
     std::filesystem::create_directories(folder_ / "project");
     std::filesystem::current_path(folder_ / "project");
@@ -36,7 +37,9 @@ class ContextTest : public ::testing::Test {
 TEST_F(ContextTest, FlagBeatsEnvironmentBeatsProjectFileBeatsUserFileBeatsDefault) {
   Context context;
   EXPECT_EQ(context.coordinator().origin, "default");
-  ASSERT_TRUE(write_file_atomic(folder_ / "home/.config/tailor/tailor.toml", "coordinator = \"user:1\"\n").is_ok());
+  ASSERT_TRUE(
+      write_file_atomic(folder_ / "home/.config/tailor/tailor.toml", "coordinator = \"user:1\"\n")
+          .is_ok());
   EXPECT_EQ(context.coordinator().value, "user:1");
   ASSERT_TRUE(write_file_atomic("tailor.toml", "coordinator = \"project:1\"\n").is_ok());
   EXPECT_EQ(context.coordinator().value, "project:1");
@@ -54,7 +57,8 @@ TEST_F(ContextTest, ABrokenProjectFileIsAnErrorAndNotSkipped) {
     FAIL() << "accepted an unknown key";
   } catch (const Failure& failure) {
     EXPECT_EQ(failure.exit_code(), Exit::kUsage);
-    EXPECT_NE(std::string(failure.what()).find("did you mean `coordinator`"), std::string::npos) << failure.what();
+    EXPECT_NE(std::string(failure.what()).find("did you mean `coordinator`"), std::string::npos)
+        << failure.what();
   }
 }
 

@@ -46,7 +46,9 @@ TEST(Output, WidthCountsCodePointsAndNoEscapes) {
 TEST(Output, TextOfOthersNeitherDrivesTheTerminalNorBreaksItsRow) {
   const Printer out(false, "always");
   ::testing::internal::CaptureStdout();
-  out.table({{"NAME"}, {"MESSAGE"}}, {{out.state("failed"), "a\tb\n\033[2Jc\xC2\x9B" "31m"}});
+  out.table({{"NAME"}, {"MESSAGE"}}, {{out.state("failed"),
+                                       "a\tb\n\033[2Jc\xC2\x9B"
+                                       "31m"}});
   out.line("x\033]0;title\007");
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
             "NAME\tMESSAGE\n\033[31mfailed\033[0m\ta\\tb\\n\\u001b[2Jc\\u009b31m\n"

@@ -1,5 +1,5 @@
-// The program tailor-coordinator as a user meets it: serves, drains, refuses with a reason and an
-// exit code.
+// The program tailor-coordinator as a user meets it:
+// serves, drains, refuses with a reason and an exit code.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -71,17 +71,21 @@ std::vector<std::string> fuzz_seeds() {
       R"("rope_scaling":{"factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
       R"("original_max_position_embeddings":64,"rope_type":"llama3"}})",
       R"({"model_type":"gemma3_text","num_hidden_layers":4,"sliding_window":12,)"
-      R"("layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"],)"
-      R"("rope_parameters":{"full_attention":{"factor":8.0,"rope_theta":1000000,"rope_type":"linear"},)"
+      R"("layer_types":["sliding_attention","full_attention","sliding_attention",)"
+      R"("full_attention"],)"
+      R"("rope_parameters":{"full_attention":{"factor":8.0,"rope_theta":1000000,)"
+      R"("rope_type":"linear"},)"
       R"("sliding_attention":{"rope_theta":10000,"rope_type":"default"}}})",
       R"({"model_type":"gemma3","text_config":{"hidden_size":64,"num_hidden_layers":2}})",
       R"({"model_type":"gemma2","hidden_size":64,"intermediate_size":8,"num_hidden_layers":2,)"
-      R"("num_attention_heads":4,"vocab_size":9,"rms_norm_eps":1e-6,"attn_logit_softcapping":null})",
+      R"("num_attention_heads":4,"vocab_size":9,"rms_norm_eps":1e-6,)"
+      R"("attn_logit_softcapping":null})",
       R"({"model_type":"tailor_hourglass","architecture":{"family":"llama","d_model":64,"heads":4,)"
       R"("kv_heads":2,"head_dim":16,"vocab_size":256,"tie_embeddings":true,"ffn_kind":"hourglass",)"
       R"("ffn_norm":"per_sub","ffn_outer_residual":false,"widths":[[24,16],[16,8]],)"
       R"("rope_theta":10000,"norm_eps":1e-05}})",
-      R"({"metadata":{"total_size":24},"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})",
+      R"({"metadata":{"total_size":24},"weight_map":{"a":"one.safetensors",)"
+      R"("b":"one.safetensors"}})",
       R"({"weight_map":{"a":"../index/one.safetensors"}})",
       header(R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
              R"("b":{"dtype":"F16","shape":[3],"data_offsets":[16,22]},"__metadata__":{"k":"v"}})",

@@ -48,17 +48,25 @@ std::vector<std::string> fuzz_seeds() {
       field(2, std::string("\x18\x02\xd0\x02\x01", 5)) +     // BPE, ends at 1
       field(3, std::string("\x18\x01\x20\x00\x28\x01", 6));  // spaces as they are
   return {
-      R"({"added_tokens":[{"id":3,"content":"<e>","special":true,"lstrip":true},{"id":4,"content":"ba"}],
+      R"({"added_tokens":[{"id":3,"content":"<e>","special":true,"lstrip":true},)"
+      R"({"id":4,"content":"ba"}],
           "normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},{"type":"Replace",
-          "pattern":{"String":"z"},"content":"a"}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
-          {"type":"Digits","individual_digits":true},{"type":"Split","pattern":{"Regex":"\\s+(?!\\S)|\\p{L}+"},
-          "behavior":"MergedWithNext","invert":true},{"type":"ByteLevel","add_prefix_space":false}]},
+          "pattern":{"String":"z"},"content":"a"}]},"pre_tokenizer":{"type":"Sequence",)"
+      R"("pretokenizers":[
+          {"type":"Digits","individual_digits":true},)"
+      R"({"type":"Split","pattern":{"Regex":"\\s+(?!\\S)|\\p{L}+"},
+          "behavior":"MergedWithNext","invert":true},)"
+      R"({"type":"ByteLevel","add_prefix_space":false}]},
           "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<e>"}}]},
-          "model":{"type":"BPE","ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2,"</s>":5},"merges":["a b"]}})",
-      R"({"added_tokens":[{"id":1,"content":"<eos>","special":true}],"normalizer":{"type":"Prepend","prepend":"x"},
-          "pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":true},
+          "model":{"type":"BPE","ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2,"</s>":5},)"
+      R"("merges":["a b"]}})",
+      R"({"added_tokens":[{"id":1,"content":"<eos>","special":true}],)"
+      R"("normalizer":{"type":"Prepend","prepend":"x"},
+          "pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first",)"
+      R"("split":true},
           "model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":"<unk>",
-          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},"merges":[["\u2581","a"]]}})",
+          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},)"
+      R"("merges":[["\u2581","a"]]}})",
       sentencepiece,
   };
 }

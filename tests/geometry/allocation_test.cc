@@ -1,6 +1,6 @@
 // Allocation: vectors computed in 40-digit arithmetic (T1 to T10 and the pipeline vector P1),
-// optimality conditions on random problems, exhaustive search for integer widths, and every
-// refusal.
+// optimality conditions on random problems, exhaustive search for integer widths,
+// and every refusal.
 #include "geometry/allocation.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Assignment: all permutations for n <= 7, duals as certificate for larger ones, hard cases with
-// ties.
+// Assignment: all permutations for n <= 7, duals as certificate for larger ones,
+// hard cases with ties.
 #include "geometry/assignment.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The GPU's kernels against the plainest loops, bit for bit. Skipped, with the reason, where there
-// is no GPU.
+// The GPU's kernels against the plainest loops, bit for bit.
+// Skipped, with the reason, where there is no GPU.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// .npy files: bytes written by hand after NumPy's format description, and every way a header can
-// break.
+// .npy files: bytes written by hand after NumPy's format description,
+// and every way a header can break.
 #include "geometry/npy.h"
 
 #include <gmock/gmock.h>

@@ -34,15 +34,15 @@ TEST(ProfileShaping, GaussianLeavesAnEvenProfileAndScalesWithTheWork) {
 }
 
 TEST(ProfileShaping, GaussianIsTheWeightedMeanOfLogarithmsWithReflection) {
-  // Three layers, sigma so small that only the neighbours count: weights 1 and w = exp(-1 / 2
-  // sigma^2).
+  // Three layers, sigma so small that only the neighbours count:
+  // weights 1 and w = exp(-1 / 2 sigma^2).
   const double sigma = 0.4, w = std::exp(-1 / (2 * sigma * sigma));
   const double far = std::exp(-4 / (2 * sigma * sigma));
   const std::vector<double> work = {2, 5, 11};
   const auto result = shaped(work, {.sigma = sigma});
   const double total = 1 + 2 * w + 2 * far;
-  // Neighbours of layer 0 are itself (reflected) and layer 1; two away layer 1 (reflected) and
-  // layer 2.
+  // Neighbours of layer 0 are itself (reflected) and layer 1;
+  // two away layer 1 (reflected) and layer 2.
   const double first =
       (std::log(2) * (1 + w) + std::log(5) * (w + far) + std::log(11) * far) / total;
   EXPECT_NEAR(std::log(result[0]), first, 1e-9);

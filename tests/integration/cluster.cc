@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 std::string program(const std::string& name) { return std::string(TAILOR_BIN_DIR) + "/" + name; }
 
 /// fork + exec with stdout and stderr on the given descriptors.
-pid_t start(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment,
-            int out, int err) {
+pid_t start(const std::vector<std::string>& argv,
+            const std::map<std::string, std::string>& environment, int out, int err) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::dup2(out, STDOUT_FILENO);
@@ -102,7 +102,8 @@ std::vector<pid_t> processes_of(const std::string& tag) {
     const auto stat = read_file(entry.path() / "stat", 1 << 16);
     if (!stat) continue;
     const auto close = stat->rfind(')');
-    if (close == std::string::npos || close + 2 >= stat->size() || (*stat)[close + 2] == 'Z') continue;
+    if (close == std::string::npos || close + 2 >= stat->size() || (*stat)[close + 2] == 'Z')
+      continue;
     found.push_back(static_cast<pid_t>(std::stol(name)));
   }
   return found;
@@ -140,11 +141,11 @@ void Cluster::start_coordinator() {
   ASSERT_EQ(coordinator_, 0);
   const std::string ports = (dir_ / "ports.json").string();
   fs::remove(ports);
-  coordinator_ = spawn({program("tailor-coordinator"), "--database", (dir_ / "tailor.db").string(), "--listen",
-                        address_.empty() ? "127.0.0.1:0" : address_, "--http",
-                        http_.empty() ? "127.0.0.1:0" : http_, "--heartbeat", "200ms", "--lease", "2500ms",
-                        "--port-file", ports},
-                       "coordinator.log");
+  coordinator_ = spawn(
+      {program("tailor-coordinator"), "--database", (dir_ / "tailor.db").string(), "--listen",
+       address_.empty() ? "127.0.0.1:0" : address_, "--http", http_.empty() ? "127.0.0.1:0" : http_,
+       "--heartbeat", "200ms", "--lease", "2500ms", "--port-file", ports},
+      "coordinator.log");
   ASSERT_TRUE(wait_until([&] { return fs::exists(ports) || ::kill(coordinator_, 0) != 0; }, 20))
       << "the coordinator did not start; see " << dir_;
   const auto text = read_file(ports);
@@ -156,15 +157,18 @@ void Cluster::start_coordinator() {
 
 void Cluster::start_worker(const std::string& name, int slots) {
   ASSERT_EQ(workers_.count(name), 0u);
-  workers_[name] = spawn({program("tailor-worker"), "--coordinator", address_, "--name", name, "--work-dir",
-                          (dir_ / name).string(), "--trials-dir", (dir_ / "trials").string(), "--slots",
-                          std::to_string(slots), "--threads-per-slot", "1", "--trainer-lease", "1200ms",
-                          "--trainer", program("fake_trainer")},
-                         name + ".log");
+  workers_[name] =
+      spawn({program("tailor-worker"), "--coordinator", address_, "--name", name, "--work-dir",
+             (dir_ / name).string(), "--trials-dir", (dir_ / "trials").string(), "--slots",
+             std::to_string(slots), "--threads-per-slot", "1", "--trainer-lease", "1200ms",
+             "--trainer", program("fake_trainer")},
+            name + ".log");
 }
 
 void Cluster::signal_coordinator(int signal) { ::kill(coordinator_, signal); }
-void Cluster::signal_worker(const std::string& name, int signal) { ::kill(workers_.at(name), signal); }
+void Cluster::signal_worker(const std::string& name, int signal) {
+  ::kill(workers_.at(name), signal);
+}
 
 int Cluster::reap_coordinator() {
   int status = 0;
@@ -214,15 +218,19 @@ std::vector<std::vector<std::string>> Cluster::query(const std::string& sql) con
   return rows;
 }
 
-std::string Cluster::write_sweep(const std::string& name, int candidates, int seeds, const std::string& extra) {
+std::string Cluster::write_sweep(const std::string& name, int candidates, int seeds,
+                                 const std::string& extra) {
   std::string text = fmt::format(
       "name = \"{}\"\nbaseline = \"c0\"\n[data]\ntrain = \"none-train.tokens\"\nvalidation = "
-      "\"none-validation.tokens\"\nsequence_length = 16\n[architecture]\nfamily = \"llama\"\nd_model = 16\nlayers "
-      "= 1\nhead_dim = 8\nvocab_size = 64\nffn = {{ kind = \"swiglu\", d_h = 32 }}\n[train]\ntokens = 1024\nbatch "
+      "\"none-validation.tokens\"\nsequence_length = 16\n[architecture]\nfamily = "
+      "\"llama\"\nd_model = 16\nlayers "
+      "= 1\nhead_dim = 8\nvocab_size = 64\nffn = {{ kind = \"swiglu\", d_h = 32 "
+      "}}\n[train]\ntokens = 1024\nbatch "
       "= 64\n[seeds]\ncount = {}\n[resources]\ngpus = 0\n{}\n",
       name, seeds, extra);
   for (int c = 0; c < candidates; ++c) {
-    text += fmt::format("[[candidate]]\nname = \"c{}\"\nffn = {{ kind = \"swiglu\", d_h = {} }}\n", c, 32 + 8 * c);
+    text += fmt::format("[[candidate]]\nname = \"c{}\"\nffn = {{ kind = \"swiglu\", d_h = {} }}\n",
+                        c, 32 + 8 * c);
   }
   const std::string path = (dir_ / (name + ".toml")).string();
   EXPECT_TRUE(write_file_atomic(path, text).is_ok());

@@ -1,5 +1,6 @@
-// A whole cluster of real programs in a temporary folder, for integration tests: tailor-coordinator,
-// tailor-workers and the fake trainer on loopback with port 0, driven through the `tailor` client.
+// A whole cluster of real programs in a temporary folder, for integration tests:
+// tailor-coordinator, tailor-workers and the fake trainer on loopback with port 0, driven through
+// the `tailor` client.
 #pragma once
 
 #include <sys/types.h>
@@ -43,7 +44,9 @@ class Cluster {
   const std::string& http_address() const { return http_; }
 
   /// Variables for fake trainers, given to workers started later.
-  void set_environment(const std::string& name, const std::string& value) { environment_[name] = value; }
+  void set_environment(const std::string& name, const std::string& value) {
+    environment_[name] = value;
+  }
 
   /// Starts the coordinator and waits until it serves; the second start re-uses the same ports.
   void start_coordinator();
@@ -66,7 +69,8 @@ class Cluster {
   std::vector<std::vector<std::string>> query(const std::string& sql) const;
 
   /// Writes a sweep file for the fake trainer: `candidates` x `seeds` trials. Returns its path.
-  std::string write_sweep(const std::string& name, int candidates, int seeds, const std::string& extra = "");
+  std::string write_sweep(const std::string& name, int candidates, int seeds,
+                          const std::string& extra = "");
   /// True when the sweep "last" is completed or cancelled.
   bool sweep_ended() const;
 

@@ -22,7 +22,8 @@ TEST(Links, NoProgramLinksBothGrpcAndLibTorch) {
     if (!entry.is_regular_file()) continue;
     const std::string libraries = libraries_of(entry.path());
     const bool grpc = libraries.find("libgrpc") != std::string::npos;
-    const bool torch = libraries.find("libtorch") != std::string::npos || libraries.find("libc10") != std::string::npos;
+    const bool torch = libraries.find("libtorch") != std::string::npos ||
+                       libraries.find("libc10") != std::string::npos;
     EXPECT_FALSE(grpc && torch) << entry.path() << " links gRPC and LibTorch";
     ++programs;
     with_grpc += grpc ? 1 : 0;

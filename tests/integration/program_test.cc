@@ -1,4 +1,5 @@
-// The programs as a user meets them: idempotent submission, bad files, refusals with reasons and exit codes.
+// The programs as a user meets them: idempotent submission, bad files,
+// refusals with reasons and exit codes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +38,8 @@ TEST_F(Program, TheSameFileTwiceIsTheSameSweepAndAnotherUnderItsNameAConflict) {
 
 TEST_F(Program, ASweepRunsToItsEndAndIsCompared) {
   cluster_.start_worker("node", 2);
-  const CommandResult watched = cluster_.tailor({"submit", cluster_.write_sweep("whole", 3, 2), "--watch"}, 60);
+  const CommandResult watched =
+      cluster_.tailor({"submit", cluster_.write_sweep("whole", 3, 2), "--watch"}, 60);
   EXPECT_EQ(watched.exit_code, 0) << watched.err;
   const auto compared = cluster_.tailor_json({"compare", "whole"});
   ASSERT_EQ(compared["rows"].size(), 3u);
@@ -72,7 +74,8 @@ TEST_F(Program, UnknownNamesAreNotFoundAndUnknownFlagsGetASuggestion) {
 
 TEST_F(Program, OutputThatDoesNotFitOnTheDiskIsNoSuccess) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  const std::string tailor = std::string(TAILOR_BIN_DIR) + "/tailor --coordinator " + cluster_.address();
+  const std::string tailor =
+      std::string(TAILOR_BIN_DIR) + "/tailor --coordinator " + cluster_.address();
   const CommandResult result = run_command({"/bin/sh", "-c", tailor + " ls > /dev/full"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("could not be written"), std::string::npos) << result.err;
@@ -80,28 +83,32 @@ TEST_F(Program, OutputThatDoesNotFitOnTheDiskIsNoSuccess) {
 
 TEST_F(Program, ACoordinatorThatIsNotThereIsExitCodeFive) {
   const CommandResult result =
-      run_command({std::string(TAILOR_BIN_DIR) + "/tailor", "--coordinator", "127.0.0.1:1", "--timeout", "5", "ls"});
+      run_command({std::string(TAILOR_BIN_DIR) + "/tailor", "--coordinator", "127.0.0.1:1",
+                   "--timeout", "5", "ls"});
   EXPECT_EQ(result.exit_code, 5) << result.err;
   EXPECT_NE(result.err.find("127.0.0.1:1"), std::string::npos);
 }
 
 TEST_F(Program, ASecondCoordinatorOnTheSameDatabaseOrPortIsRefused) {
   const std::string coordinator = std::string(TAILOR_BIN_DIR) + "/tailor-coordinator";
-  const CommandResult locked = run_command({coordinator, "--database", (cluster_.dir() / "tailor.db").string(),
-                                            "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"});
+  const CommandResult locked =
+      run_command({coordinator, "--database", (cluster_.dir() / "tailor.db").string(), "--listen",
+                   "127.0.0.1:0", "--http", "127.0.0.1:0"});
   EXPECT_EQ(locked.exit_code, 7) << locked.err;
   EXPECT_NE(locked.err.find("tailor.db"), std::string::npos) << locked.err;
-  const CommandResult port = run_command({coordinator, "--database", (cluster_.dir() / "other.db").string(),
-                                          "--listen", cluster_.address(), "--http", "127.0.0.1:0"});
+  const CommandResult port =
+      run_command({coordinator, "--database", (cluster_.dir() / "other.db").string(), "--listen",
+                   cluster_.address(), "--http", "127.0.0.1:0"});
   EXPECT_EQ(port.exit_code, 7) << port.err;
 }
 
 TEST_F(Program, TwoWorkersCannotShareAWorkFolder) {
   cluster_.start_worker("node");
-  ASSERT_TRUE(wait_until([&] { return cluster_.tailor_json({"workers"})["workers"].size() == 1; }, 20));
-  const CommandResult second =
-      run_command({std::string(TAILOR_BIN_DIR) + "/tailor-worker", "--coordinator", cluster_.address(), "--name",
-                   "node", "--work-dir", (cluster_.dir() / "node").string()});
+  ASSERT_TRUE(
+      wait_until([&] { return cluster_.tailor_json({"workers"})["workers"].size() == 1; }, 20));
+  const CommandResult second = run_command({std::string(TAILOR_BIN_DIR) + "/tailor-worker",
+                                            "--coordinator", cluster_.address(), "--name", "node",
+                                            "--work-dir", (cluster_.dir() / "node").string()});
   EXPECT_EQ(second.exit_code, 7) << second.err;
 }
 
@@ -112,15 +119,18 @@ TEST_F(Program, ACancelledSweepEndsItsTrainers) {
   ASSERT_TRUE(wait_until([&] { return cluster_.trainers().size() == 2; }, 20));
   ASSERT_EQ(cluster_.tailor({"cancel", "long"}).exit_code, 0);
   EXPECT_TRUE(wait_until([&] { return cluster_.trainers().empty(); }, 20));
-  EXPECT_TRUE(wait_until([&] {
-    return cluster_.query("SELECT count(*) FROM trial WHERE state = 'cancelled'")[0][0] == "4";
-  }, 20));
+  EXPECT_TRUE(wait_until(
+      [&] {
+        return cluster_.query("SELECT count(*) FROM trial WHERE state = 'cancelled'")[0][0] == "4";
+      },
+      20));
 }
 
 TEST_F(Program, ATrialThatDivergesIsFailedWithItsReasonAndTheOthersGoOn) {
   cluster_.set_environment("FAKE_FAIL", "nan");
   cluster_.start_worker("node", 2);
-  const CommandResult result = cluster_.tailor({"submit", cluster_.write_sweep("nan", 2, 1), "--watch"}, 60);
+  const CommandResult result =
+      cluster_.tailor({"submit", cluster_.write_sweep("nan", 2, 1), "--watch"}, 60);
   EXPECT_EQ(result.exit_code, 4) << result.err;
   for (const auto& row : cluster_.query("SELECT state, end_class FROM trial")) {
     EXPECT_EQ(row[0], "failed");

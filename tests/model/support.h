@@ -1,5 +1,5 @@
-// Helpers of the tests that need LibTorch: reference files as tensors, folders that go away, small
-// shapes.
+// Helpers of the tests that need LibTorch: reference files as tensors, folders that go away,
+// small shapes.
 #pragma once
 
 #include <ATen/Context.h>
@@ -39,8 +39,8 @@ inline const bool kSeeded = [] {
   return true;
 }();
 
-/// tests/data/model/NAME. tests/gpu.sh runs tests where they were not built and says where the data
-/// is.
+/// tests/data/model/NAME. tests/gpu.sh runs tests where they were not built
+/// and says where the data is.
 inline std::string reference(const std::string& name) {
   const char* given = std::getenv("TAILOR_TEST_DATA");
   return std::string(given != nullptr ? given : TAILOR_TEST_DATA) + "/model/" + name;

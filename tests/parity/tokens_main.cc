@@ -1,7 +1,9 @@
 // Prints the ids that a tokenizer gives for files, for tests/parity/pretrained.sh:
 //
-//   parity_tokens TOKENIZER FILE...      one line of JSON a file: {"plain": [...], "special":
-//   [...]} parity_tokens TOKENIZER --speed FILE  how fast it encodes, in MB a processor second
+//   parity_tokens TOKENIZER FILE...
+//     one line of JSON a file: {"plain": [...], "special": [...]}
+//   parity_tokens TOKENIZER --speed FILE
+//     how fast it encodes, in MB a processor second
 #include <fmt/format.h>
 
 #include <string_view>

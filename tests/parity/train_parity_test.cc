@@ -114,8 +114,8 @@ TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
     at::Tensor numbers;
     if (a.family == shape::Family::kOlmo2) {
       // transformers' Olmo2Config sets pad_token_id to 1 by default, and the embedding row of the
-      // padding token gets no gradient there. Ours knows no padding token, so the test leaves that
-      // row out.
+      // padding token gets no gradient there. Ours knows no padding token,
+      // so the test leaves that row out.
       decoder.parameters().zero_gradient();
       const at::Tensor loss =
           decoder.loss(tokens, targets, 1.0 / static_cast<double>(tokens.numel()));
@@ -144,8 +144,8 @@ TEST_P(TrainParity, TwentyStepsFollowPyTorch) {
   }
   RecordProperty("worst_relative_loss_difference", std::to_string(worst * 1e9) + "e-9");
   if (param.bf16 || !kDevice.is_cpu()) return;
-  // fp32 against fp32: far inside the published tolerance, or something is not the same
-  // computation.
+  // fp32 against fp32: far inside the published tolerance,
+  // or something is not the same computation.
   EXPECT_LT(worst, 1e-6);
 
   const at::Tensor flat = decoder.parameters().flat();

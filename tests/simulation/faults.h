@@ -1,5 +1,5 @@
-// Faults: what goes wrong in one run, how often, all drawn from the seed and printed with a
-// failure.
+// Faults: what goes wrong in one run, how often,
+// all drawn from the seed and printed with a failure.
 #pragma once
 
 #include <cstdint>

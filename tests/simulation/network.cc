@@ -102,8 +102,8 @@ void Network::kill(Stream& stream, bool tell_worker, bool tell_coordinator, cons
                closed(node, life, session, reason);
              });
   }
-  // The other end may hear the last messages, and of the end, long after the worker opened another
-  // stream.
+  // The other end may hear the last messages, and of the end,
+  // long after the worker opened another stream.
   stream.deaf = stream.deaf || c_.chance(0.5);
   const std::int64_t late = c_.healed ? 1'000 : c_.up_to(c_.faults.half_open_ms_max);
   c_.after(late, [this, id = stream.id, tell_coordinator] {

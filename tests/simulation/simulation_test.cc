@@ -1,5 +1,5 @@
-// 200 worlds keep every promise; the same seed is the same world; and the worlds are bad enough to
-// matter.
+// 200 worlds keep every promise; the same seed is the same world;
+// and the worlds are bad enough to matter.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -25,8 +25,8 @@ tokens = 1024
 batch = 64
 )";
 
-// Named candidates, two of them equal; a grid with infeasible points and one that repeats a named
-// candidate.
+// Named candidates, two of them equal; a grid with infeasible points and one
+// that repeats a named candidate.
 constexpr const char* kGrid = R"(
 [[candidate]]
 name = "plain"

@@ -13,8 +13,8 @@
 namespace tailor::simulation {
 namespace {
 
-/// After faults stop, everything must end within this: some 40 trials of half a minute on as little
-/// as one slot.
+/// After faults stop, everything must end within this:
+/// some 40 trials of half a minute on as little as one slot.
 constexpr std::int64_t kHealedMsMax = 3'600'000;
 /// ... and so much later no worker may still hold anything.
 constexpr std::int64_t kQuietMsMax = 60'000;

@@ -111,14 +111,14 @@ TEST_F(MetricTailTest, IdsOfTheTailAreNotUsedTwiceAfterItRanEmpty) {
   EXPECT_EQ(store_->series(TrialId{2}, "loss")->steps.size(), 1u);
 }
 
-// notes: a table clustered on the series writes 3.8 kB of log a point when many series report in
-// turn.
+// notes: a table clustered on the series writes 3.8 kB of log a point
+// when many series report in turn.
 TEST_F(MetricTailTest, ManySeriesInTurnCostFewBytesAPoint) {
   constexpr std::uint64_t kTrials = 200;
   constexpr int kSteps = 500;
   commit(make_base(kTrials));
-  // A reader that stays at the start keeps the log from being reused, so that its size counts every
-  // byte.
+  // A reader that stays at the start keeps the log from being reused,
+  // so that its size counts every byte.
   SQLite::Database reader(path(), SQLite::OPEN_READONLY);
   reader.exec("BEGIN");
   reader.execAndGet("SELECT count(*) FROM trial");

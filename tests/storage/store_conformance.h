@@ -200,8 +200,9 @@ TEST_P(StoreConformance, RowsNeedWhatTheyBelongTo) {
   commit({make_worker(1)});
   EXPECT_EQ(code_of({make_attempt(2, 1)}), Code::kFailedPrecondition);  // no trial
   EXPECT_EQ(code_of({make_point(1, 1, "loss", 1, 1)}), Code::kFailedPrecondition);
-  EXPECT_EQ(code_of({ProfileRow{{TrialId{1}, 1}, 1, 0, -1, "raw", "shift", 1, 1, 1, 1, 1, 0.5, 1, 0}}),
-            Code::kFailedPrecondition);
+  EXPECT_EQ(
+      code_of({ProfileRow{{TrialId{1}, 1}, 1, 0, -1, "raw", "shift", 1, 1, 1, 1, 1, 0.5, 1, 0}}),
+      Code::kFailedPrecondition);
   EXPECT_EQ(code_of({LogRow{{TrialId{1}, 1}, 0, "x"}}), Code::kFailedPrecondition);
   commit({make_attempt(1, 1)});
 }
@@ -388,11 +389,20 @@ TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
   std::vector<Mutation> batch = make_base();
   batch.emplace_back(make_attempt(1, 2));
   batch.emplace_back(make_attempt(1, 3));
-  const ProfileRow old{{TrialId{1}, 1}, 900, 0, -1, "raw", "shift", 1.0, 0.1, 256, 8, 2048, 0.76, ~std::uint64_t{0}, 3};
-  const ProfileRow early{{TrialId{1}, 2}, 400, 0, -1, "raw", "shift", 2.0, 0.1, 256, 8, 2048, 0.76, ~std::uint64_t{0}, 3};
-  const ProfileRow layer0{{TrialId{1}, 2}, 500, 0, -1, "spherical", "shift", 3.0, 0.1, 256, 8, 2048, 0.76, ~std::uint64_t{0}, 3};
-  const ProfileRow layer1{{TrialId{1}, 2}, 500, 1, -1, "raw", "shift", 4.0, 0.2, 256, 8, 2048, 0.76, ~std::uint64_t{0}, 3};
-  const ProfileRow layer1_sub{{TrialId{1}, 2}, 500, 1, 0, "raw", "shift", 5.0, 0.2, 256, 8, 2048, 0.76, ~std::uint64_t{0}, 3};
+  const ProfileRow old{{TrialId{1}, 1},   900, 0, -1, "raw", "shift", 1.0, 0.1, 256, 8, 2048, 0.76,
+                       ~std::uint64_t{0}, 3};
+  const ProfileRow early{
+      {TrialId{1}, 2},   400, 0, -1, "raw", "shift", 2.0, 0.1, 256, 8, 2048, 0.76,
+      ~std::uint64_t{0}, 3};
+  const ProfileRow layer0{
+      {TrialId{1}, 2},   500, 0, -1, "spherical", "shift", 3.0, 0.1, 256, 8, 2048, 0.76,
+      ~std::uint64_t{0}, 3};
+  const ProfileRow layer1{
+      {TrialId{1}, 2},   500, 1, -1, "raw", "shift", 4.0, 0.2, 256, 8, 2048, 0.76,
+      ~std::uint64_t{0}, 3};
+  const ProfileRow layer1_sub{
+      {TrialId{1}, 2},   500, 1, 0, "raw", "shift", 5.0, 0.2, 256, 8, 2048, 0.76,
+      ~std::uint64_t{0}, 3};
   for (const ProfileRow& row : {layer1_sub, layer1, layer0, early, old}) batch.emplace_back(row);
   commit(batch);
   reopen();

@@ -9,8 +9,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The small sweep: attention 4 x 4 x 128^2 = 262,144, so the FFN gets 786,432 = 2,048 hidden units
-// of 384.
+// The small sweep: attention 4 x 4 x 128^2 = 262,144,
+// so the FFN gets 786,432 = 2,048 hidden units of 384.
 constexpr std::int64_t kBody = 1'048'576;
 
 Candidate resolved(const Spec& spec, const Point& point) {

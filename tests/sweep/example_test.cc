@@ -42,8 +42,8 @@ TEST(ShippedSweeps, TheHourglassStudyHasSixCandidatesOfTheSameBody) {
     EXPECT_EQ(candidate.counts.body, 113'246'208) << candidate.name;
     EXPECT_EQ(candidate.counts.attention, 28'311'552) << candidate.name;
     EXPECT_EQ(candidate.train.tokens, 20 * 113'246'208ll) << candidate.name;
-    // 0.5M tokens are 244.14 sequences; the batch is whole sequences, the micro batch a divisor of
-    // it.
+    // 0.5M tokens are 244.14 sequences; the batch is whole sequences,
+    // the micro batch a divisor of it.
     EXPECT_EQ(candidate.train.batch_tokens, 244 * 2048);
     EXPECT_EQ(candidate.train.micro_batch_tokens, 4 * 2048);
   }

@@ -64,7 +64,8 @@ kind = "none"
 tokens = "2.2B"
 batch = "10k tokens"
 micro_batch = "3k tokens"
-optimizer = { kind = "adamw", lr = 3e-3, betas = [0.85, 0.97], eps = 1e-9, weight_decay = 0.2, clip = 0.5, lr_mode = "mup", mup_base_width = 192 }
+optimizer = { kind = "adamw", lr = 3e-3, betas = [0.85, 0.97], eps = 1e-9, )"
+                          R"(weight_decay = 0.2, clip = 0.5, lr_mode = "mup", mup_base_width = 192 }
 schedule = { kind = "wsd", warmup = "2.5 %", final = 0.2, decay = 0.3, decay_shape = "1-sqrt" }
 precision = "bf16"
 init_std = 0.03

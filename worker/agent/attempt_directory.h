@@ -1,17 +1,16 @@
 // The folder of one attempt, TRIALS_DIR/t41/2, and what this worker notes in it.
 //
 //     worker.json        this worker's note: name, token, slots, process, acknowledged sequence.
-//     Renamed
-//                        to worker-done.json when the attempt is over, so that a restart passes it
-//                        by
+//                        Renamed to worker-done.json when the attempt is over, so that a restart
+//                        passes it by
 //     spec.json          what the trainer is to do
 //     lease              decimal milliseconds of the node's boot clock, one line
 //     reports.jsonl, log, checkpoints/, artifacts/    the trainer's
 //     end.json           the end that this worker reported for a trainer that reported none
 //
 // The trials folder may be shared by workers and nodes: a worker restores only attempts whose note
-// carries its own name. Not thread-safe; one process owns a folder (work_dir's lock file sees to
-// it).
+// carries its own name. Not thread-safe; one process owns a folder (work_dir's
+// lock file sees to it).
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Everything that a worker does to the world, as values: the output of step(). Carried out in
-// order.
+// Everything that a worker does to the world, as values: the output of step().
+// Carried out in order.
 #pragma once
 
 #include <cstddef>
@@ -73,8 +73,8 @@ struct PersistAck {
   std::uint64_t sequence = 0;
 };
 
-/// Store DIR/end.json durably, before the Send that follows: a restarted daemon reports the same
-/// end.
+/// Store DIR/end.json durably, before the Send that follows:
+/// a restarted daemon reports the same end.
 struct PersistEnd {
   protocol::AttemptRef ref;
   protocol::Report report;

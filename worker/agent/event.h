@@ -48,8 +48,8 @@ struct Received {
   protocol::CoordinatorMessage message;
 };
 
-/// Reports with sequence numbers after `after_sequence`, without gaps, at most as many as asked
-/// for.
+/// Reports with sequence numbers after `after_sequence`, without gaps,
+/// at most as many as asked for.
 struct ReportsRead {
   protocol::AttemptRef ref;
   std::uint64_t after_sequence = 0;  ///< of the request

@@ -1,5 +1,5 @@
-// Mailbox: how other threads (gRPC's) hand events to the loop. Its descriptor wakes the loop's
-// poll().
+// Mailbox: how other threads (gRPC's) hand events to the loop.
+// Its descriptor wakes the loop's poll().
 #pragma once
 
 #include <mutex>

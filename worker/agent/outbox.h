@@ -70,8 +70,8 @@ class LogOutbox {
   bool acknowledge(std::uint64_t offset);
   void restart(std::uint64_t offset);
   void resend() { sent_ = acked_; }
-  /// The next bytes to send, at most `bytes_max`, now counted as sent. Their offset was
-  /// `sent_through()`.
+  /// The next bytes to send, at most `bytes_max`, now counted as sent.
+  /// Their offset was `sent_through()`.
   std::string take(std::size_t bytes_max);
 
  private:

@@ -30,8 +30,8 @@ struct AgentOptions {
   std::int64_t trainer_lease_ms = 10'000;
   std::int64_t offline_limit_ms = 24ll * 3600 * 1000;  ///< training without a coordinator
   std::int64_t stop_grace_ms = 30'000;                 ///< from SIGTERM to SIGKILL
-  std::int64_t drain_limit_ms =
-      0;  ///< a drain stops the trainers after this long; 0 = lets them finish
+  /// A drain stops the trainers after this long; 0 = lets them finish.
+  std::int64_t drain_limit_ms = 0;
   std::int64_t backoff_first_ms = 200;
   std::int64_t backoff_max_ms = 10'000;
   std::int64_t welcome_limit_ms = 20'000;  ///< from Hello to Welcome, before the stream is given up
@@ -42,8 +42,8 @@ struct AgentOptions {
   std::size_t log_window_bytes = 256 * 1024;
   std::size_t log_batch_bytes = 64 * 1024;
   bool exit_when_idle = false;
-  std::int64_t idle_exit_ms =
-      30'000;              ///< with exit_when_idle: nothing held for so long ends the daemon
+  /// With exit_when_idle: nothing held for so long ends the daemon.
+  std::int64_t idle_exit_ms = 30'000;
   std::uint64_t seed = 0;  ///< spreads reconnecting workers over time
 };
 

@@ -216,8 +216,8 @@ void Stepper::close_session(Status reason) {
   s_.session_since_ms = now_;
   s_.open_at_ms = now_ + delay;
   ++s_.failures;
-  // The first failure is news; afterwards every tenth, so that a day without a coordinator stays
-  // readable.
+  // The first failure is news; afterwards every tenth,
+  // so that a day without a coordinator stays readable.
   const bool news = was_welcome || s_.failures == 1 || s_.failures % 10 == 0;
   say(news ? LogLevel::kWarn : LogLevel::kDebug, "no stream to the coordinator", nullptr,
       fmt::format("{}; trying again in {} ms; trainers go on", reason.to_string(), delay));
@@ -241,8 +241,8 @@ void Stepper::close_session(Status reason) {
 void Stepper::on(const Received& event) {
   if (event.session != s_.session || s_.session_phase == SessionPhase::kClosed) return;
   s_.last_contact_ms = now_;
-  // Only Welcome says what the coordinator knows of our attempts; nothing else makes sense before
-  // it.
+  // Only Welcome says what the coordinator knows of our attempts;
+  // nothing else makes sense before it.
   if (!welcomed() && !std::holds_alternative<protocol::Welcome>(event.message)) return;
   std::visit([this](const auto& message) { receive(message); }, event.message);
 }
@@ -373,8 +373,8 @@ void Stepper::start_trainer(AgentAttempt& attempt, protocol::Assign assign) {
   attempt.phase = Phase::kStarting;
   attempt.waiting.reset();
   attempt.lease_deadline_ms = now_ + lease_length_ms();
-  // A slot's GPU is the only one that its trainer sees (CUDA_VISIBLE_DEVICES), hence always number
-  // 0.
+  // A slot's GPU is the only one that its trainer sees (CUDA_VISIBLE_DEVICES),
+  // hence always number 0.
   std::int32_t threads = 0;
   assign.spec.device = "cpu";
   for (const protocol::Slot& slot : o_.slots) {
@@ -612,8 +612,8 @@ void Stepper::request_reads(AgentAttempt& attempt) {
   }
 }
 
-/// Sends what the windows hold, log first: the end comes last, so that no log tail is lost behind
-/// it.
+/// Sends what the windows hold, log first: the end comes last,
+/// so that no log tail is lost behind it.
 void Stepper::pump(AgentAttempt& attempt) {
   if (!welcomed() || attempt.stop == StopKind::kDiscard) return;
   if (attempt.log.sent_through() == attempt.log.acked()) attempt.log_progress_at_ms = now_;

@@ -12,16 +12,14 @@
 //    every Welcome, and kept until acknowledged. An attempt is forgotten when its end is
 //    acknowledged.
 //  - The EndReport is sent only when the trainer's process is gone, so a slot that the coordinator
-//  takes
-//    for free is free. A trainer that ended without one gets an end from its exit status, stored
-//    before it is sent.
+//    takes for free is free. A trainer that ended without one gets an end from its exit status,
+//    stored before it is sent.
 //  - Trainers outlive streams: only Stop, a verdict, a forced drain or `offline_limit` ends them,
-//  with
-//    SIGTERM and, after `stop_grace`, SIGKILL.
+//    with SIGTERM and, after `stop_grace`, SIGKILL.
 //  - An Assign that is already held, was held, or comes while draining is ignored. One for a slot
-//  that is
-//    being vacated waits for it; one for a slot in full use, or for a slot that does not exist, is
-//    logged and ignored: its lease runs out at the coordinator, which then places it anew.
+//    that is being vacated waits for it; one for a slot in full use, or for a slot that does not
+//    exist, is logged and ignored: its lease runs out at the coordinator, which then
+//    places it anew.
 #pragma once
 
 #include "base/clock.h"

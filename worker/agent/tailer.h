@@ -34,8 +34,7 @@ class ReadOnlyFile {
 
 /// DIR/reports.jsonl. A torn last line is no report and is looked at again when it has grown. A
 /// complete line that is no report is passed over when the sequence goes on behind it, and ends the
-/// reading
-/// (`damage`) when a sequence number is missing.
+/// reading (`damage`) when a sequence number is missing.
 class ReportTailer {
  public:
   explicit ReportTailer(std::string path) : file_(std::move(path)) {}
@@ -59,8 +58,8 @@ class ReportTailer {
   std::string bad_line_;  // what is wrong with lines passed over since the last good one
 };
 
-/// DIR/log, cut after `bytes_max` with a line that says so. Offsets count the bytes that are handed
-/// out.
+/// DIR/log, cut after `bytes_max` with a line that says so.
+/// Offsets count the bytes that are handed out.
 class LogTailer {
  public:
   LogTailer(std::string path, std::uint64_t bytes_max)

@@ -118,8 +118,8 @@ class Bench {
     }
   }
 
-  // The phases of some plain steps, waiting after each: processor seconds on a CPU, seconds on a
-  // GPU.
+  // The phases of some plain steps, waiting after each:
+  // processor seconds on a CPU, seconds on a GPU.
   void time_phases() {
     const auto now = [&] {
       wait();

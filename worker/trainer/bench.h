@@ -21,8 +21,8 @@ struct BenchOptions {
 };
 
 /// Prints speed, model FLOP/s, their share of the device's dense peak where that is known, time by
-/// phase and peak memory to stdout; docs/cli.md describes the JSON. Returns the program's exit
-/// code.
+/// phase and peak memory to stdout; docs/cli.md describes the JSON.
+/// Returns the program's exit code.
 int run_bench(const BenchOptions& options);
 
 }  // namespace tailor::trainer

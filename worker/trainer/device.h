@@ -28,8 +28,8 @@ struct OpenDevice {
 Result<OpenDevice> open_device(std::string_view name);
 
 /// Dense bf16 peak in FLOP/s of a GPU that calls itself so, from its maker's data sheet; nullopt
-/// for the CPU, for GPUs that are not in the table and for parts of one (MIG): there a share would
-/// be a guess.
+/// for the CPU, for GPUs that are not in the table and for parts of one (MIG):
+/// there a share would be a guess.
 std::optional<double> dense_bf16_peak(std::string_view device_name);
 
 }  // namespace tailor::trainer

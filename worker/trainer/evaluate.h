@@ -1,5 +1,5 @@
-// `tailor-trainer evaluate`: multiple-choice tasks and perplexity of a model, and comparisons of
-// runs.
+// `tailor-trainer evaluate`: multiple-choice tasks and perplexity of a model,
+// and comparisons of runs.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ namespace tailor::trainer {
 /// that signals for the group reach them. Threads: one.
 class LocalRanks {
  public:
-  /// Starts this program once for each rank from 1 to `ranks` - 1, with `arguments` and `--rank R
-  /// --local-rank R`. Errors: kUnavailable; those that were started are then killed.
+  /// Starts this program once for each rank from 1 to `ranks` - 1, with `arguments` and
+  /// `--rank R --local-rank R`. Errors: kUnavailable; those that were started are then killed.
   static Result<LocalRanks> start(const std::vector<std::string>& arguments, int ranks);
   LocalRanks() = default;
   LocalRanks(LocalRanks&& other) noexcept { processes_.swap(other.processes_); }
@@ -29,8 +29,8 @@ class LocalRanks {
   ~LocalRanks();
 
   bool empty() const { return processes_.empty(); }
-  /// What became of rank `rank`, if it has ended or ends within `wait_ms`: "was killed by signal 9
-  /// (Killed)".
+  /// What became of rank `rank`, if it has ended or ends within `wait_ms`:
+  /// "was killed by signal 9 (Killed)".
   std::optional<std::string> fate(int rank, int wait_ms);
   /// Kills a rank that is given up, frozen or not.
   void kill(int rank);

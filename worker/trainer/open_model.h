@@ -28,7 +28,8 @@ struct OpenModel {
 Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf16);
 
 /// The tokenizer `asked` ("" = the model's own) for `model`. Errors: kInvalidArgument when nothing
-/// says which, or when the model was trained on the ids of another; those of tokenizers::open_tokenizer.
+/// says which, or when the model was trained on the ids of another;
+/// those of tokenizers::open_tokenizer.
 Result<std::unique_ptr<tokenizers::Tokenizer>> tokenizer_of(const OpenModel& model,
                                                             const std::string& asked);
 

@@ -2,7 +2,8 @@
 //
 //   DIR/spec.json       protobuf JSON of tailor.v1.TrialSpec
 //   DIR/lease           deadline in ms of the node's boot clock, decimal; absent = no lease (run by
-//   hand) DIR/reports.jsonl   one report a line, sequence numbers from 1 without gaps
+//                       hand)
+//   DIR/reports.jsonl   one report a line, sequence numbers from 1 without gaps
 #pragma once
 
 #include <cstdint>

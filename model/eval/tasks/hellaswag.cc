@@ -1,7 +1,9 @@
 // HellaSwag (Zellers et al., arXiv 1905.07830), validation split.
 //
 //   context  clean({activity_label}: {ctx_a} {ctx_b with its first letter upper case, the rest
-//   lower}) choices  clean(ending), four gold     label, a number or its digits
+//            lower})
+//   choices  clean(ending), four
+//   gold     label, a number or its digits
 //
 // clean, in this order: trim both ends; " [title]" becomes ". "; every shortest [...] within a line
 // is deleted; two spaces become one, in a single pass from the left. Nothing is trimmed afterwards,

@@ -1,14 +1,15 @@
 // The arithmetic of the CUDA kernels, without threads or grids: the same source is compiled by nvcc
 // for the device and by the C++ compiler for tests/model/kernels/cuda_bodies_test.cc, which runs it
-// lane by lane against reference.cc on machines without a GPU. kernels.cu says which block works on
-// which row.
+// lane by lane against reference.cc on machines without a GPU.
+// kernels.cu says which block works on which row.
 //
 // A Team is the lanes that share a row: a warp, or a block for the long rows of the cross-entropy.
 // It has
 //   kLanes          how many
 //   each(f)         f(lane) in every lane; no order between lanes
 //   sum(f)          the sum of f(lane) over all lanes, known to every lane; lanes wait for each
-//   other max_sum(f)      the same for pairs joined by `join`
+//                   other
+//   max_sum(f)      the same for pairs joined by `join`
 // A lane takes N neighbouring values at a time: 8 (16 bytes of bf16, 32 of fp32) when every row
 // starts at a multiple of 16 bytes, else 1. A row is read a second time rather than kept in
 // registers: it is in the cache by then, and its width needs no limit. All sums are fp32, losses
@@ -338,8 +339,8 @@ TAILOR_BODY double cross_entropy_row(Team team, T* row, std::int64_t target, std
 
 // ---- Sum of squares
 
-/// The part of lane `lane` of `lanes`: every lanes-th group of 4 values; `x` at a multiple of 16
-/// bytes.
+/// The part of lane `lane` of `lanes`: every lanes-th group of 4 values;
+/// `x` at a multiple of 16 bytes.
 TAILOR_BODY double sum_squares_lane(const float* x, std::int64_t n, std::int64_t lane,
                                     std::int64_t lanes) {
   double sum = 0;

@@ -2,8 +2,8 @@
 // and has no fp32 output that is added to; cuBLASLt takes C and D of D = C + A B apart and in fp32.
 // With it a residual write and the sum of a weight gradient cost no pass of their own.
 //
-// cuBLASLt is column-major: it sees the transpose of each row-major matrix, hence D^T = C^T + B^T
-// A^T.
+// cuBLASLt is column-major: it sees the transpose of each row-major matrix, hence
+//   D^T = C^T + B^T A^T.
 #include "model/kernels/cuda/gemm.h"
 
 #include <ATen/cuda/CUDAContext.h>
@@ -39,8 +39,8 @@ struct Owned {
 };
 using Layout = Owned<cublasLtMatrixLayout_t, &cublasLtMatrixLayoutDestroy>;
 
-// How a matrix lies in memory: dense rows, or (turned) dense columns; `stride` from one to the
-// next.
+// How a matrix lies in memory: dense rows, or (turned) dense columns;
+// `stride` from one to the next.
 struct Lie {
   bool turned = false;
   std::int64_t stride = 0;

@@ -125,8 +125,8 @@ __global__ void rms_norm_backward_kernel(const Y* g, std::int64_t g_stride, cons
   }
 }
 
-// Blocks of (32, 32): 32 columns; thread (x, y) adds rows y, y + 32, ...; then y = 0 adds the 32
-// sums.
+// Blocks of (32, 32): 32 columns; thread (x, y) adds rows y, y + 32, ...;
+// then y = 0 adds the 32 sums.
 __global__ void column_sum_kernel(const float* partial, std::int64_t rows, std::int64_t d,
                                   float* out) {
   __shared__ float sums[kWarp][kWarp + 1];

@@ -8,8 +8,8 @@
 // NCCL, which the CUDA plugin brings. What the hosts agree on (stopping, texts) goes over the mesh
 // in either case, and so does the watch over lost ranks (watch.h).
 //
-// Operations throw GroupLost when the group has ended. A group of one does nothing and never
-// throws.
+// Operations throw GroupLost when the group has ended.
+// A group of one does nothing and never throws.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -103,8 +103,8 @@ class Group {
   void sum(std::span<double> values);
   /// The text of every rank, in their order; cut after 1000 bytes.
   std::vector<std::string> gather(const std::string& text);
-  /// All ranks ask together: the reason of the first rank that has one, with its name, on every
-  /// rank.
+  /// All ranks ask together: the reason of the first rank that has one, with its name,
+  /// on every rank.
   std::optional<std::string> agree(const std::optional<std::string>& reason);
   /// All ranks ask together, each after its device has finished the work that `numbers` come from:
   /// returns when every rank has come here and all have the same `numbers` (the same count, to
@@ -123,8 +123,8 @@ class Group {
   std::optional<GroupEnd> ended(std::int64_t wait_ms = 0) const;
   /// Tells the others why this rank ends. The first end counts.
   void end(protocol::EndClass end, const std::string& message);
-  /// This rank needs the others no more, nor they it: from now on it is a group of one, with its
-  /// rank.
+  /// This rank needs the others no more, nor they it:
+  /// from now on it is a group of one, with its rank.
   void leave();
 
  private:

@@ -47,8 +47,8 @@ struct Peer {
 
 /// Meets all other ranks; every one of them has met all others when this returns. The result is in
 /// the order of ranks, without this one. Errors: kDeadlineExceeded naming the ranks that did not
-/// come; kInvalidArgument when another rank has another `group`; kUnavailable naming the rank that
-/// left.
+/// come; kInvalidArgument when another rank has another `group`;
+/// kUnavailable naming the rank that left.
 Result<std::vector<Peer>> meet(const MeetingOptions& options, Rendezvous& rendezvous,
                                const Clock& clock);
 

@@ -314,8 +314,8 @@ Status Mesh::sum_now(std::span<T> numbers) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     lanes[i] = {};
     lanes[i].out[1] = std::as_bytes(own);
-    // A peer sends its sum when it has all of this rank's numbers: nothing is overwritten too
-    // early.
+    // A peer sends its sum when it has all of this rank's numbers:
+    // nothing is overwritten too early.
     lanes[i].in[1] = std::as_writable_bytes(part(peers_[i].rank));
   }
   return exchange(lanes, [](std::size_t) { return Status::ok(); });

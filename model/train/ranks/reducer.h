@@ -33,8 +33,8 @@ class GradientReducer {
 
   /// Before the backward pass of the last micro-batch of a step. Earlier passes are not touched.
   void prepare();
-  /// After it: gradient() of the ParameterSet holds the sums over all ranks. Throws
-  /// GroupLost (so may the backward pass itself throw, with another type).
+  /// After it: gradient() of the ParameterSet holds the sums over all ranks. Throws GroupLost (so
+  /// may the backward pass itself throw, with another type).
   void finish();
   /// True when sums overlap the backward pass (from the second step on).
   bool overlaps() const;

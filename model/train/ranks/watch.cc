@@ -122,8 +122,8 @@ void Watch::leave() {
   tell(frame(kLeaving));
 }
 
-// Frames are small: what the system will not take at once is for a rank that does not read any
-// more.
+// Frames are small: what the system will not take at once is for a rank
+// that does not read any more.
 void Watch::tell(std::string_view text) {
   const std::lock_guard lock(tell_mutex_);
   for (std::size_t i = 0; i < peers_.size(); ++i) {

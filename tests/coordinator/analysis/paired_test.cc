@@ -69,8 +69,8 @@ TEST(SignFlip, CountsPatternsAsDoneByHand) {
 }
 
 TEST(SignFlip, TiesCountDespiteRounding) {
-  // 0.1 + 0.2 - 0.3 is not 0 in binary, but the observed pattern and its mirror tie with many
-  // others.
+  // 0.1 + 0.2 - 0.3 is not 0 in binary, but the observed pattern
+  // and its mirror tie with many others.
   EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{0.1, 0.2, 0.3}), 0.25);
   EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{0.1, 0.2, -0.3}), 1.0);
 }

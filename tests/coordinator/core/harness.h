@@ -1,6 +1,6 @@
 // Harness: the pure core with a store beside it and a clock in hand. Every step is checked: the
-// invariants hold, its rows can be committed, and nothing it says names an attempt that is not
-// there.
+// invariants hold, its rows can be committed, and nothing it says names an attempt
+// that is not there.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The engine: what is said is committed, what cannot be committed is not said, and a restart goes
-// on.
+// The engine: what is said is committed, what cannot be committed is not said,
+// and a restart goes on.
 #include "coordinator/engine/engine.h"
 
 #include <gmock/gmock.h>

@@ -26,8 +26,8 @@ using testing::GatedStore;
 using ::testing::HasSubstr;
 using testing::sweep_text;
 
-/// A worker as the network sees it: sends plain messages, collects what comes back on its own
-/// thread.
+/// A worker as the network sees it: sends plain messages,
+/// collects what comes back on its own thread.
 class FakeWorker {
  public:
   explicit FakeWorker(v1::WorkerService::Stub& stub) : stream_(stub.Session(&context_)) {
@@ -493,8 +493,9 @@ TEST_F(ServerTest, AFullDiskIsAnsweredAsExhaustedAndReadsGoOn) {
   pause.mutable_sweep()->set_id(1);
   pause.set_pause(true);
   v1::ControlSweepResponse ignored;
+  // The batch that is kept.
   EXPECT_EQ(call(&Stub::ControlSweep, pause, &ignored, 100).error_code(),
-            grpc::StatusCode::DEADLINE_EXCEEDED);  // the batch that is kept
+            grpc::StatusCode::DEADLINE_EXCEEDED);
   ASSERT_TRUE(eventually([&] { return engine_->health().stalled; }));
   grpc::Status status;
   submit(sweep_text("other"), &status);

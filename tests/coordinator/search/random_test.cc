@@ -32,8 +32,8 @@ TEST(Random, DrawsFromAContinuousSpace) {
     EXPECT_LE(lr, 1e-1);
     below_geometric_mean += lr < 3.16e-3;
   }
-  // Logarithmic axis: about half below the geometric mean; 50 fair draws leave [10, 40] once in
-  // 10^5.
+  // Logarithmic axis: about half below the geometric mean;
+  // 50 fair draws leave [10, 40] once in 10^5.
   EXPECT_GE(below_geometric_mean, 10);
   EXPECT_LE(below_geometric_mean, 40);
 }

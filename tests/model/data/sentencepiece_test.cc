@@ -214,8 +214,8 @@ TEST_F(Program, TrainsEncodesAndDecodesBackToTheSameBytes) {
     ASSERT_EQ(encoded.code, 0) << encoded.err;
     const auto summary = nlohmann::json::parse(encoded.out);
     EXPECT_EQ(summary["vocab_size"], model == "bytes" ? 257 : 600);
-    EXPECT_EQ(summary["documents"],
-              60 + difficult_texts().size() - 1);  // the empty one is not counted
+    // The empty one is not counted.
+    EXPECT_EQ(summary["documents"], 60 + difficult_texts().size() - 1);
     EXPECT_EQ(summary["empty_documents"], 1);
     const auto dataset = Dataset::open_glob(path("d/train-*.tokens"), {});
     ASSERT_TRUE(dataset.has_value());
@@ -286,8 +286,8 @@ TEST_F(Program, ExitCodesSayWhatWentWrong) {
   EXPECT_EQ(cut.code, 2);
   EXPECT_THAT(cut.err, HasSubstr("cut.txt.gz is cut short"));
   EXPECT_EQ(run("prepare " + write("good.txt", "good") + to + path("d")).code, 0);
-  EXPECT_EQ(run("prepare " + path("good.txt") + to + path("d")).code,
-            0);  // the same: nothing to do
+  // The same: nothing to do.
+  EXPECT_EQ(run("prepare " + path("good.txt") + to + path("d")).code, 0);
   EXPECT_EQ(run("prepare " + path("good.txt") + to + path("d") + " --text-key x").code, 7);
   const Outcome skipped = run("prepare --skip-bad --overwrite --json " + path("latin.txt") + " " +
                               path("good.txt") + to + path("d"));

@@ -1,5 +1,5 @@
-// What the tests of model/data share: a folder of their own, files in it, compression, small
-// shards.
+// What the tests of model/data share: a folder of their own, files in it, compression,
+// small shards.
 #pragma once
 
 #include <gtest/gtest.h>

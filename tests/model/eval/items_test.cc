@@ -130,13 +130,16 @@ TEST_F(EvalItemsTest, NamesTheMemberThatIsWrong) {
        R"({"activity_label": "A", "ctx_a": "b", "ctx_b": "c", "endings": [], "label": 0})",
        "\"label\" is 0"},
       {kArcEasy,
-       R"({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "A"})",
+       R"({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, )"
+       R"("answerKey": "A"})",
        "\"id\" is missing"},
       {kArcEasy,
-       R"({"id": "i", "question": "q", "choices": {"text": ["a", "b", "c"], "label": ["A", "B"]}, "answerKey": "A"})",
+       R"({"id": "i", "question": "q", "choices": {"text": ["a", "b", "c"], "label": ["A", "B"]}, )"
+       R"("answerKey": "A"})",
        "\"choices\" has 3 texts but 2 labels"},
       {kArcEasy,
-       R"({"id": "i", "question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "1"})",
+       R"({"id": "i", "question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, )"
+       R"("answerKey": "1"})",
        "\"answerKey\" is \"1\", which labels no choice"},
       {kArcEasy, R"({"id": "i", "question": "q", "choices": "a", "answerKey": "1"})",
        "\"choices\" is neither"},
@@ -145,7 +148,8 @@ TEST_F(EvalItemsTest, NamesTheMemberThatIsWrong) {
       {kArcEasy, R"({"id": "i", "question": {"stem": "q"}, "answerKey": "A"})",
        "\"choices\" is missing"},
       {kSciq,
-       R"({"question": "q", "distractor1": "1", "distractor2": "2", "distractor3": "3", "correct_answer": "c"})",
+       R"({"question": "q", "distractor1": "1", "distractor2": "2", "distractor3": "3", )"
+       R"("correct_answer": "c"})",
        "\"support\" is missing"},
   };
   for (const auto& bad : cases) {
@@ -155,7 +159,8 @@ TEST_F(EvalItemsTest, NamesTheMemberThatIsWrong) {
 
 TEST_F(EvalItemsTest, RefusesAnIdTwice) {
   const std::string line =
-      R"({"id": "x", "question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "A"})";
+      R"({"id": "x", "question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, )"
+      R"("answerKey": "A"})";
   EXPECT_THAT(refusal(kArcEasy, line + "\n" + line),
               HasSubstr(":2: the id \"x\" is that of " + path("items.jsonl") + ":1 too"));
 }

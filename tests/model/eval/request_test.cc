@@ -14,8 +14,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Ids of bytes, but "ab" and " x" are one id each (300, 301): the pair's ids are not those of its
-/// parts.
+/// Ids of bytes, but "ab" and " x" are one id each (300, 301):
+/// the pair's ids are not those of its parts.
 class PairTokenizer final : public tokenizers::Tokenizer {
  public:
   std::uint32_t vocab_size() const override { return 302; }

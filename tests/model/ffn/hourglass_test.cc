@@ -243,8 +243,8 @@ TEST(HourglassTest, OneSubMlpOfTheSameWidthIsTheConventionalFfnBitForBit) {
       hourglass_set.allocate(at::kCPU, bf16);
       conventional_set.initialise(7, 0.3, 0.5);
       hourglass_set.initialise(7, 0.3, 0.5);
-      // The same seed already gives the same values: initial values are keyed by place, not by
-      // name.
+      // The same seed already gives the same values:
+      // initial values are keyed by place, not by name.
       ASSERT_TRUE(test::same_bits(conventional_set.flat(), hourglass_set.flat()));
       const at::Tensor start = at::randn({11, 24});
       const at::Tensor grad_out = at::randn({11, 24});

@@ -1,5 +1,5 @@
-// Every set of CPU loops against the plain ATen reference in double, and the operators through the
-// dispatcher.
+// Every set of CPU loops against the plain ATen reference in double,
+// and the operators through the dispatcher.
 #include "model/kernels/cpu_loops.h"
 
 #include <ATen/Parallel.h>

@@ -75,8 +75,8 @@ TEST(CudaPluginTest, EveryUndefinedSymbolIsExportedByALibraryItIsLoadedWith) {
     if (!offered.contains(name)) missing += "\n  " + name;
   }
   EXPECT_EQ(missing, "");
-  // Its own part: the dispatcher, CUDA's run time, products and graphs; and what the trainer asks
-  // for.
+  // Its own part: the dispatcher, CUDA's run time, products and graphs;
+  // and what the trainer asks for.
   const auto wants = [&](const std::string& start) {
     const auto found = wanted.lower_bound(start);
     return found != wanted.end() && found->starts_with(start);

@@ -1,5 +1,5 @@
-// The decoder: parameter counts, initial values, causality, packing, and gradients of a whole
-// network.
+// The decoder: parameter counts, initial values, causality, packing,
+// and gradients of a whole network.
 #include "model/net/decoder.h"
 
 #include <ATen/ops/randint.h>

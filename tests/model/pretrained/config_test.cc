@@ -90,7 +90,8 @@ TEST(Config, PublishedFilesThatLeaveDefaultsOutAreRead) {
       "sliding_window": 1024},
     "vision_config": {"hidden_size": 1152}, "boi_token_index": 255999, "eoi_token_index": 256000,
     "eos_token_id": [1, 106], "image_token_index": 262144, "initializer_range": 0.02,
-    "mm_tokens_per_image": 256, "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0"})"));
+    "mm_tokens_per_image": 256, "torch_dtype": "bfloat16", )"
+                                                R"("transformers_version": "4.50.0.dev0"})"));
   EXPECT_EQ(gemma3.heads, 8);
   EXPECT_EQ(gemma3.kv_heads, 4);
   EXPECT_EQ(gemma3.head_dim, 256);

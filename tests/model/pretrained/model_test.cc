@@ -1,6 +1,6 @@
 // Pretrained models against transformers' values (tests/data/model): logits, residual states and
-// losses of all nine checkpoints under both config forms, and how far each known mistake would move
-// them.
+// losses of all nine checkpoints under both config forms,
+// and how far each known mistake would move them.
 #include "model/pretrained/model.h"
 
 #include <ATen/ops/cross_entropy_loss.h>

@@ -195,7 +195,8 @@ TEST_F(SafetensorsTest, WrongHeadersAreRefusedWithWhatIsWrong) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "backwards"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", "positive"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "gap"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+       R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
        "overlap"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", "lacks"},
       {R"({"a":7})", "lacks"},

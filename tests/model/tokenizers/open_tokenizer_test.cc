@@ -1,6 +1,6 @@
 // Tokenizers of published models: ids equal those of the libraries that they come from (tokenizers
-// and SentencePiece; tests/data/model/tokenizers/make.py), from every kind of file, also on broken
-// UTF-8.
+// and SentencePiece; tests/data/model/tokenizers/make.py), from every kind
+// of file, also on broken UTF-8.
 #include "model/tokenizers/open_tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -149,8 +149,8 @@ TEST_F(OpenTokenizerTest, TextsDecodeToThemselves) {
         base.ends_with(".model") ? opened(kData + base) : opened(without_greedy(patched(c)));
     for (const auto& [text_name, hex] : fixture["texts"].items()) {
       const std::string text = repaired_utf8(bytes_of_hex(hex));
-      // A literal U+2581 decodes to a space, and what is no UTF-8 has no piece in small
-      // vocabularies.
+      // A literal U+2581 decodes to a space, and what is no UTF-8 has no piece
+      // in small vocabularies.
       if (text_name == "special" || text_name == "broken") continue;
       // There every stretch between added tokens gets a space of its own.
       if (name == "legacy llama" && text_name != "prose") continue;
@@ -223,18 +223,20 @@ TEST_F(OpenTokenizerTest, FilesBesideATokenizerSayItsEnds) {
   EXPECT_EQ(alone->bos_id(), std::nullopt);
   EXPECT_FALSE(alone->adds_bos());
   write("b/tokenizer.json", tokenizer.dump());
-  write(
-      "b/tokenizer_config.json",
-      R"({"eos_token":{"content":"<|im_start|>"},"bos_token":"<|endoftext|>","add_bos_token":true})");
+  write("b/tokenizer_config.json",
+        R"({"eos_token":{"content":"<|im_start|>"},"bos_token":"<|endoftext|>",)"
+        R"("add_bos_token":true})");
   const auto told = opened(path("b"));
   ASSERT_NE(told, nullptr);
   EXPECT_EQ(told->bos_id(), alone->eos_id());
   EXPECT_NE(told->eos_id(), alone->eos_id());
   EXPECT_TRUE(told->adds_bos());
   EXPECT_NE(told->sha256(), alone->sha256());
-  tokenizer["post_processor"] = json::parse(
-      R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing","single":[
-          {"SpecialToken":{"id":"<|im_start|>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}]}]})");
+  tokenizer["post_processor"] =
+      json::parse(R"({"type":"Sequence","processors":[{"type":"ByteLevel"},)"
+                  R"({"type":"TemplateProcessing","single":[
+          {"SpecialToken":{"id":"<|im_start|>","type_id":0}},)"
+                  R"({"Sequence":{"id":"A","type_id":0}}]}]})");
   const auto templated = opened(write("c/tokenizer.json", tokenizer.dump()));
   EXPECT_TRUE(templated->adds_bos());
   EXPECT_EQ(templated->bos_id(), told->eos_id());

@@ -1,5 +1,5 @@
-// The real loop with real processes (fake_trainer) and real files; the coordinator is a Link in the
-// test.
+// The real loop with real processes (fake_trainer) and real files;
+// the coordinator is a Link in the test.
 #include "worker/agent/loop.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Whole trials on a GPU, as real processes: the losses of the CPU, the bits of a trial that was not
-// stopped, and two ranks over NCCL where there are two GPUs. Skipped, with the reason, where there
-// is none.
+// stopped, and two ranks over NCCL where there are two GPUs.
+// Skipped, with the reason, where there is none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

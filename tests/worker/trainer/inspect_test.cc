@@ -1,5 +1,5 @@
-// `tailor-trainer logits` and `clouds` as processes, against transformers' values, and with bad
-// input.
+// `tailor-trainer logits` and `clouds` as processes, against transformers' values,
+// and with bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

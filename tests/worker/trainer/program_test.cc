@@ -1,5 +1,5 @@
-// tailor-trainer as a process: whole trials on tiny networks, stopped, killed and resumed, with bad
-// input.
+// tailor-trainer as a process: whole trials on tiny networks, stopped, killed and resumed,
+// with bad input.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

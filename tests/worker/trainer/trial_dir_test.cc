@@ -64,8 +64,8 @@ TEST_F(TrialDirTest, ATornLastLineIsCutOffWhereverItTears) {
   const std::string whole = log();
   protocol::Report next = metric(20);
   next.sequence = 2;
-  const std::string line =
-      protocol::to_json_line(next);  // without its newline it is torn, even if complete
+  // Without its newline it is torn, even if complete.
+  const std::string line = protocol::to_json_line(next);
   for (std::size_t size = 0; size <= line.size(); size += 7) {
     put("reports.jsonl", whole + line.substr(0, size));
     auto opened = ReportLog::open(folder_, clock_);

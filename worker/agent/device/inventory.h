@@ -18,8 +18,8 @@ struct Gpu {
   std::uint64_t memory_bytes = 0;
 };
 
-/// The slots, and for each the CUDA_VISIBLE_DEVICES of its trainers ("" for a CPU slot: no GPU is
-/// seen).
+/// The slots, and for each the CUDA_VISIBLE_DEVICES of its trainers
+/// ("" for a CPU slot: no GPU is seen).
 struct Inventory {
   std::vector<protocol::Slot> slots;
   std::vector<std::string> visible_devices;

@@ -20,8 +20,8 @@ struct SpawnRequest {
   std::string log_path;                  ///< stdout and stderr are appended there
 };
 
-/// A child that has been forked and waits at its gate. Destroyed before `release`: the child goes
-/// away.
+/// A child that has been forked and waits at its gate.
+/// Destroyed before `release`: the child goes away.
 class HeldProcess {
  public:
   HeldProcess(ProcessIdentity identity, int gate_fd, int status_fd)

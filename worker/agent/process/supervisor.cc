@@ -72,8 +72,8 @@ void Supervisor::signal(const protocol::AttemptRef& ref, TrainerSignal signal) {
 
 bool Supervisor::leader_ended(Watched& watched) {
   if (!watched.child) return !is_alive(watched.process);
-  // Look without collecting first: while the zombie stands, its pid and so its group's number are
-  // ours.
+  // Look without collecting first: while the zombie stands,
+  // its pid and so its group's number are ours.
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(watched.process.pid), &info, WEXITED | WNOHANG | WNOWAIT) !=
       0) {

@@ -3,8 +3,8 @@
 //
 // An exit is told only when the group is empty: children that a trainer left behind are killed
 // first, so nothing holds a device when its slot is given away. Exits wake a poll() through pidfds
-// where the kernel has them; `reap` finds them in any case. Threads: one thread, the one that
-// spawns.
+// where the kernel has them; `reap` finds them in any case.
+// Threads: one thread, the one that spawns.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// The ranks of a trial: meeting over a TCPStore, sharing rows, agreeing, and being told why it
-// ended.
+// The ranks of a trial: meeting over a TCPStore, sharing rows, agreeing,
+// and being told why it ended.
 #include "model/train/ranks/group.h"
 
 #include <ATen/ops/full.h>

@@ -41,8 +41,8 @@ void expect_sums_in_order(int size) {
       std::vector<T> mine = numbers_of<T>(mesh.rank(), count);
       const Status status = mesh.sum(std::span(mine));
       ASSERT_TRUE(status.is_ok()) << status.message();
-      // Floating-point addition is not associative: equal bits say that the order is that of the
-      // ranks.
+      // Floating-point addition is not associative:
+      // equal bits say that the order is that of the ranks.
       EXPECT_TRUE(count == 0 || std::memcmp(mine.data(), wanted.data(), count * sizeof(T)) == 0)
           << "rank " << mesh.rank() << " of " << size << ", " << count << " numbers";
     }

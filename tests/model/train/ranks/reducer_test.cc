@@ -34,8 +34,8 @@ struct Case {
   double tolerance;
 };
 
-// Gradients of three steps with the weights as they are: rows `share` of the batch, in `micro`
-// rows.
+// Gradients of three steps with the weights as they are:
+// rows `share` of the batch, in `micro` rows.
 std::vector<at::Tensor> gradients(const Case& how, Group& group, std::int64_t micro,
                                   bool& overlaps) {
   shape::Architecture architecture = test::small_architecture();
