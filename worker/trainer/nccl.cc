@@ -14,16 +14,17 @@ void leave_ends_to_the_watch() {
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);     // an abort may outlast its heartbeat
 }
 
-c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                               int rank, int size, at::Device device) {
-  // Exported by the plugin (model/train/ranks/nccl.cc).
-  using Make = void*(void* store, int rank, int size, int device);
-  const auto make = reinterpret_cast<Make*>(::dlsym(RTLD_DEFAULT, "tailor_cuda_nccl"));
-  TORCH_CHECK(
-      make != nullptr,
-      "libtailor_cuda.so was built without NCCL (nccl.h was not found): ranks on GPUs need it");
-  return c10::intrusive_ptr<c10d::Backend>::reclaim(
-      static_cast<c10d::Backend*>(make(store.get(), rank, size, device.index())));
+train::ranks::MakeBackend nccl_backend() {
+  return [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, at::Device device) {
+    // Exported by the plugin (model/train/ranks/nccl.cc).
+    using Make = void*(void* store, int rank, int size, int device);
+    const auto make = reinterpret_cast<Make*>(::dlsym(RTLD_DEFAULT, "tailor_cuda_nccl"));
+    TORCH_CHECK(
+        make != nullptr,
+        "libtailor_cuda.so was built without NCCL (nccl.h was not found): ranks on GPUs need it");
+    return c10::intrusive_ptr<c10d::Backend>::reclaim(
+        static_cast<c10d::Backend*>(make(store.get(), rank, size, device.index())));
+  };
 }
 
 }  // namespace tailor::trainer

@@ -10,9 +10,8 @@ namespace tailor::trainer {
 /// said who is lost and rank 0 has reported the end. Call before other threads are started.
 void leave_ends_to_the_watch();
 
-/// A train::ranks::MakeBackend. REQUIRES: open_device has loaded the plugin. Throws c10::Error when
-/// the plugin was built without NCCL, or NCCL fails.
-c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                               int rank, int size, at::Device device);
+/// Makes NCCL backends. REQUIRES, when it is called: open_device has loaded the plugin. Throws
+/// c10::Error when the plugin was built without NCCL, or NCCL fails.
+train::ranks::MakeBackend nccl_backend();
 
 }  // namespace tailor::trainer

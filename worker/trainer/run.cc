@@ -165,7 +165,7 @@ Result<std::unique_ptr<Group>> Run::meet(const protocol::TrialSpec& spec,
   group.device = device.device;
   if (!device.device.is_cpu()) {
     leave_ends_to_the_watch();
-    group.make_backend = nccl_backend;
+    group.make_backend = nccl_backend();
   }
   group.lost_after_ms = static_cast<std::int64_t>(options_.lost_after_s * 1000);
   const bool starts_others = options_.rank < 0;
