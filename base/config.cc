@@ -6,11 +6,31 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "base/toml_limits.h"
 
 namespace tailor {
+
+namespace {
+
+/// An error at a place of `file`. Keys and values of others are as long as they please: what does not fit
+/// into a message (or, over gRPC, into the trailing metadata) is cut.
+Status bad_config(std::string_view file, ConfigPosition at, std::string_view message) {
+  constexpr std::size_t kMessageMax = 2000;
+  std::size_t end = std::min(message.size(), kMessageMax);
+  while (end > 0 && end < message.size() && (message[end] & 0xC0) == 0x80) --end;  // no half character
+  const std::string_view rest = end < message.size() ? "..." : "";
+  const std::string_view kept = message.substr(0, end);
+  return Status(Code::kInvalidArgument,
+                at.line > 0 ? fmt::format("{}:{}:{}: {}{}", file, at.line, at.column, kept, rest)
+                            : fmt::format("{}: {}{}", file, kept, rest));
+}
+
+}  // namespace
 
 struct ConfigDocument::Impl {
   std::string file;
@@ -18,11 +38,14 @@ struct ConfigDocument::Impl {
   Status status;
 
   void note(ConfigPosition at, std::string_view message) {
-    if (!status.is_ok()) return;
-    status = Status(Code::kInvalidArgument,
-                    at.line > 0 ? fmt::format("{}:{}:{}: {}", file, at.line, at.column, message)
-                                : fmt::format("{}: {}", file, message));
+    if (status.is_ok()) status = bad_config(file, at, message);
   }
+};
+
+/// The keys that a table was asked for, in the order of asking.
+struct ConfigTable::Known {
+  std::vector<std::string> order;
+  std::set<std::string, std::less<>> names;
 };
 
 namespace {
@@ -134,12 +157,15 @@ ConfigTable::ConfigTable(const void* node, void* document, std::string path)
     : node_(node),
       document_(document),
       path_(std::move(path)),
-      known_(std::make_shared<std::vector<std::string>>()) {}
+      known_(std::make_shared<Known>()) {}
 
 bool ConfigTable::has(std::string_view key) { return value(key).has_value(); }
 
 std::optional<ConfigValue> ConfigTable::value(std::string_view key) {
-  if (std::find(known_->begin(), known_->end(), key) == known_->end()) known_->emplace_back(key);
+  if (known_->names.find(key) == known_->names.end()) {
+    known_->names.emplace(key);
+    known_->order.emplace_back(key);
+  }
   const toml::node* node = as_node(node_).as_table()->get(key);
   if (node == nullptr) return std::nullopt;
   return ConfigValue(node, document_, join_path(path_, key));
@@ -223,15 +249,17 @@ void ConfigTable::fail(std::string_view message) const {
 
 Status ConfigTable::finish() {
   auto* document = static_cast<ConfigDocument::Impl*>(document_);
-  const std::vector<std::string_view> known(known_->begin(), known_->end());
+  if (!document->status.is_ok()) return document->status;
   for (const auto& [key, node] : *as_node(node_).as_table()) {
-    if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
+    if (known_->names.find(key.str()) != known_->names.end()) continue;
+    const std::vector<std::string_view> known(known_->order.begin(), known_->order.end());
     const auto& at = key.source().begin;
     const std::string near = nearest_name(key.str(), known);
     document->note({at.line, at.column},
                    fmt::format("unknown key `{}`{}; allowed here: {}", join_path(path_, key.str()),
                                near.empty() ? "" : fmt::format(" (did you mean `{}`?)", near),
                                fmt::join(known, ", ")));
+    break;  // the first error wins
   }
   return document->status;
 }
@@ -252,18 +280,23 @@ ConfigDocument::~ConfigDocument() = default;
 Result<ConfigDocument> ConfigDocument::parse(std::string_view text, std::string file) {
   auto impl = std::make_unique<Impl>();
   impl->file = std::move(file);
+  if (const auto excess = find_toml_excess(text)) {
+    return error(bad_config(impl->file,
+                            {static_cast<std::uint32_t>(excess->line),
+                             static_cast<std::uint32_t>(excess->column)},
+                            excess->what));
+  }
   try {
     impl->root = toml::parse(text, impl->file);
   } catch (const toml::parse_error& failure) {
     const auto& at = failure.source().begin;
-    return error(Code::kInvalidArgument, fmt::format("{}:{}:{}: {}", impl->file, at.line, at.column,
-                                                     failure.description()));
+    return error(bad_config(impl->file, {at.line, at.column}, failure.description()));
   }
   return ConfigDocument(std::move(impl));
 }
 
 Result<ConfigDocument> ConfigDocument::load(const std::string& path) {
-  TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(path, 64 << 20));
+  TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(path, TomlLimits().bytes));
   return parse(text, path);
 }
 

@@ -118,13 +118,15 @@ class ConfigTable {
   const void* node_;
   void* document_;
   std::string path_;
-  std::shared_ptr<std::vector<std::string>> known_;
+  struct Known;
+  std::shared_ptr<Known> known_;
 };
 
 /// A parsed file. Owns everything that tables and values point into.
 class ConfigDocument {
  public:
-  /// `file` is only used in messages. Errors: kInvalidArgument with position for bad TOML.
+  /// `file` is only used in messages. Errors: kInvalidArgument with position for bad TOML, and for TOML
+  /// beyond base/toml_limits.h (bytes, depth, number of keys and values).
   static Result<ConfigDocument> parse(std::string_view text, std::string file);
   /// Reads and parses. Errors: as read_file and parse.
   static Result<ConfigDocument> load(const std::string& path);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace tailor::geometry {
 namespace {
 
@@ -151,10 +153,11 @@ std::string work_profile_json(const WorkProfile& profile) {
 }
 
 Result<WorkProfile> work_profile_from_json(std::string_view json) {
-  const ordered_json object = ordered_json::parse(json, nullptr, false);
-  if (object.is_discarded()) {
-    return error(Code::kInvalidArgument, "work profile: this is no JSON, or it was cut short");
+  auto parsed = parse_ordered_json(json);
+  if (!parsed) {
+    return error(parsed.error().with_context("work profile: this is no JSON, or it was cut short"));
   }
+  const ordered_json object = *std::move(parsed);
   Members members(object, "work profile");
   std::string format;
   int version = 0;

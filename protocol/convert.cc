@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "tailor/v1/architecture.pb.h"
 #include "tailor/v1/trial.pb.h"
@@ -500,7 +501,9 @@ std::string print_json(const google::protobuf::Message& message, bool indented) 
   return out;
 }
 
-Status parse_json(std::string_view text, google::protobuf::Message* out) {
+Status parse_message(std::string_view text, google::protobuf::Message* out) {
+  // protobuf's reader takes single quotes, names without quotes and names that come twice.
+  TAILOR_RETURN_IF_ERROR(check_json(text));
   const auto status =
       json::JsonStringToMessage(google::protobuf::StringPiece(text.data(), text.size()), out);
   if (status.ok()) return Status::ok();
@@ -688,7 +691,7 @@ std::string to_json(const TrialSpec& spec) {
 
 Result<TrialSpec> trial_spec_from_json(std::string_view text) {
   v1::TrialSpec proto;
-  TAILOR_RETURN_IF_ERROR(parse_json(text, &proto));
+  TAILOR_RETURN_IF_ERROR(parse_message(text, &proto));
   return from_proto(proto);
 }
 
@@ -700,7 +703,7 @@ std::string to_json_line(const Report& report) {
 
 Result<Report> report_from_json(std::string_view line) {
   v1::Report proto;
-  TAILOR_RETURN_IF_ERROR(parse_json(line, &proto));
+  TAILOR_RETURN_IF_ERROR(parse_message(line, &proto));
   return from_proto(proto);
 }
 

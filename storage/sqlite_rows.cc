@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "storage/chunk.h"
 #include "storage/series.h"
 
@@ -30,7 +31,7 @@ std::string values_to_json(const std::map<std::string, double>& values) {
 }
 
 std::map<std::string, double> values_from_json(const std::string& text) {
-  const json in = json::parse(text, nullptr, false);
+  const json in = parse_json(text).value_or(nullptr);
   if (!in.is_object()) throw_corrupt("final values that are no JSON object");
   std::map<std::string, double> values;
   for (const auto& [name, value] : in.items()) {
@@ -48,7 +49,7 @@ std::map<std::string, double> values_from_json(const std::string& text) {
 }
 
 std::vector<std::uint32_t> slots_from_json(const std::string& text) {
-  const json in = json::parse(text, nullptr, false);
+  const json in = parse_json(text).value_or(nullptr);
   if (!in.is_array()) throw_corrupt("slots that are no JSON array");
   std::vector<std::uint32_t> slots;
   for (const json& slot : in) {

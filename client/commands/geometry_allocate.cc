@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "client/commands/geometry_input.h"
 #include "client/table.h"
@@ -63,12 +64,11 @@ class ProblemFile {
  public:
   explicit ProblemFile(const std::string& path) : path_(path) {
     const std::string text = require_input(read_file(path, 64 << 20));
-    Json json;
-    try {
-      json = Json::parse(text);
-    } catch (const nlohmann::json::exception& failure) {
-      throw Failure(Exit::kUsage, fmt::format("{}: not JSON: {}", path, failure.what()));
+    auto parsed = parse_ordered_json(text);
+    if (!parsed) {
+      throw Failure(Exit::kUsage, fmt::format("{}: not JSON: {}", path, parsed.error().message()));
     }
+    Json json = *std::move(parsed);
     if (!json.is_object()) refuse("expected one JSON object, { \"work\": [...], \"budget\": ... }");
     for (auto& [key, value] : json.items()) {
       const std::string name = full_name(key);

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace tailor::core {
 
 using nlohmann::json;
@@ -31,10 +33,10 @@ std::string point_to_json(const sweep::Point& point) {
 }
 
 Result<sweep::Point> point_from_json(std::string_view text) {
-  const json object = json::parse(text, nullptr, false);
-  if (!object.is_object()) return damaged("point", text);
+  const auto object = parse_json(text);
+  if (!object || !object->is_object()) return damaged("point", text);
   sweep::Point point;
-  for (const auto& [path, value] : object.items()) {
+  for (const auto& [path, value] : object->items()) {
     if (value.is_boolean()) {
       point[path] = value.get<bool>();
     } else if (value.is_number_integer()) {
@@ -61,9 +63,9 @@ std::string failures_to_json(const std::map<protocol::EndClass, std::int32_t>& f
 Result<std::map<protocol::EndClass, std::int32_t>> failures_from_json(std::string_view text) {
   std::map<protocol::EndClass, std::int32_t> failures;
   if (text.empty()) return failures;
-  const json object = json::parse(text, nullptr, false);
-  if (!object.is_object()) return damaged("failure count", text);
-  for (const auto& [name, count] : object.items()) {
+  const auto object = parse_json(text);
+  if (!object || !object->is_object()) return damaged("failure count", text);
+  for (const auto& [name, count] : object->items()) {
     const auto end = protocol::parse_end_class(name);
     if (!end || !count.is_number_integer()) return damaged("failure count", text);
     failures[*end] = count.get<std::int32_t>();
@@ -84,10 +86,10 @@ std::string slots_to_json(const std::vector<protocol::Slot>& slots) {
 }
 
 Result<std::vector<protocol::Slot>> slots_from_json(std::string_view text) {
-  const json array = json::parse(text, nullptr, false);
-  if (!array.is_array()) return damaged("list of slots", text);
+  const auto array = parse_json(text);
+  if (!array || !array->is_array()) return damaged("list of slots", text);
   std::vector<protocol::Slot> slots;
-  for (const json& item : array) {
+  for (const json& item : *array) {
     const bool sound = item.is_object() && item.contains("index") &&
                        item["index"].is_number_unsigned() && item.contains("kind") &&
                        item["kind"].is_string() && item.contains("name") &&

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "coordinator/http/assets.h"
 
@@ -74,8 +75,8 @@ Json number(const std::optional<double>& value) {
 
 /// JSON text of a row as a value; the text itself when it is none.
 Json parsed(const std::string& text) {
-  Json value = Json::parse(text, nullptr, false);
-  return value.is_discarded() ? Json(text) : value;
+  auto value = parse_ordered_json(text);
+  return value ? *std::move(value) : Json(text);
 }
 
 Json to_json(const engine::SweepView& view) {

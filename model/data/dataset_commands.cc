@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/data/import.h"
 #include "model/data/manifest.h"
@@ -400,7 +401,7 @@ Result<Json> DatasetCommands::Impl::describe(const std::string& path) {
     return json;
   }
   TAILOR_ASSIGN_OR_RETURN(const DatasetManifest manifest, load_manifest(path));
-  Json json = Json::parse(format_manifest(manifest));
+  Json json = parse_ordered_json(format_manifest(manifest)).value();
   json.erase("check");
   json["path"] = path;
   json["first"] = nullptr;

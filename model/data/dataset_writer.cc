@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 
 namespace tailor::data {
 
@@ -200,7 +201,7 @@ std::optional<Journal> parse_journal(const std::string& content) {
     at = newline + 1;
     // A line with its hash was written by a Tailor, but perhaps by another version.
     try {
-      const JournalJson line = JournalJson::parse(text);
+      const JournalJson line = parse_json(text).value_or(nullptr);
       if (!journal) {
         if (line.at("journal") != kJournalVersion) return std::nullopt;
         journal.emplace();

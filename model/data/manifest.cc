@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "model/data/token_shard.h"
 
@@ -242,8 +243,11 @@ Result<DatasetManifest> parse_manifest(std::string_view text, const std::string&
   const auto bad = [&](std::string_view reason) {
     return error(Code::kDataLoss, fmt::format("{} {}: prepare the data set again", name, reason));
   };
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return bad("is not JSON: it was cut or altered");
+  const auto parsed = parse_ordered_json(text);
+  if (!parsed) {
+    return bad(fmt::format("is not JSON ({}): it was cut or altered", parsed.error().message()));
+  }
+  const Json& json = *parsed;
   Fields fields;
   if (fields.text(json, "format") != "tailor dataset") return bad("describes no data set");
   const std::uint64_t version = fields.count(json, "version");

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace tailor::eval {
@@ -29,9 +30,9 @@ Result<std::vector<Placed>> objects_of(const std::string& path, const std::strin
   std::vector<Placed> objects;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first != text.npos && text[first] == '[') {
-    json list = json::parse(text, nullptr, false);
-    if (list.is_discarded()) return bad_item(path, "is not JSON in UTF-8");
-    for (json& object : list) {
+    auto list = parse_json(text);
+    if (!list) return bad_item(path, fmt::format("is not JSON in UTF-8: {}", list.error().message()));
+    for (json& object : *list) {
       objects.push_back({fmt::format("{}, item {}:", path, objects.size() + 1), std::move(object)});
     }
   } else {
@@ -40,9 +41,11 @@ Result<std::vector<Placed>> objects_of(const std::string& path, const std::strin
       ++line;
       if (trim(content).empty()) continue;
       const std::string place = fmt::format("{}:{}:", path, line);
-      json object = json::parse(content, nullptr, false);
-      if (object.is_discarded()) return bad_item(place, "the line is not JSON in UTF-8");
-      objects.push_back({place, std::move(object)});
+      auto object = parse_json(content);
+      if (!object) {
+        return bad_item(place, fmt::format("the line is not JSON in UTF-8: {}", object.error().message()));
+      }
+      objects.push_back({place, *std::move(object)});
     }
   }
   if (objects.empty()) return bad_item(path, "holds no items");

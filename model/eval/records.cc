@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "model/eval/members.h"
 
@@ -92,7 +93,7 @@ Result<std::vector<ItemResult>> read_records(const std::string& path) {
     ++number;
     if (trim(line).empty()) continue;
     const std::string place = fmt::format("{}:{}", path, number);
-    const json record = json::parse(line, nullptr, false);
+    const json record = parse_json(line).value_or(nullptr);
     if (!record.is_object()) {
       return error(Code::kInvalidArgument, fmt::format("{}: not a record (a JSON object)", place));
     }

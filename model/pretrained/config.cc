@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/pretrained/json_fields.h"
 #include "model/shape/architecture.h"
 
@@ -22,7 +23,6 @@ using net::QkNorm;
 using nlohmann::json;
 
 constexpr std::uint64_t kConfigBytesMax = 16 << 20;
-constexpr int kDepthMax = 32;
 
 // JsonFields that do not change the forward pass of a decoder over a whole sequence: names,
 // training and generation settings, sizes of caches and what transformers writes about itself.
@@ -378,14 +378,13 @@ Result<DecoderForm> read_own(JsonFields& fields, std::string_view file) {
 }  // namespace
 
 Result<DecoderForm> parse_config(std::string_view text, std::string_view file) {
-  // Without a limit a file of brackets would exhaust the stack where values are shown.
-  bool too_deep = false;
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > kDepthMax;
-    return depth <= kDepthMax;
-  };
-  const json root = json::parse(text, shallow, /*allow_exceptions=*/false);
-  if (!root.is_object() || too_deep) {
+  auto parsed = parse_json(text);
+  if (!parsed) {
+    return error(Code::kDataLoss, fmt::format("{}: not JSON ({}): cut, altered or something else", file,
+                                              parsed.error().message()));
+  }
+  const json root = *std::move(parsed);
+  if (!root.is_object()) {
     return error(Code::kDataLoss,
                  fmt::format("{}: not a JSON object: cut, altered or something else", file));
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace tailor::pretrained {
 
 bool has_published_class(const shape::Architecture& a) {
@@ -22,7 +24,7 @@ std::string export_config(const shape::Architecture& a, std::int64_t positions) 
   if (!has_published_class(a)) {
     const ordered_json own = {{"architectures", {"TailorHourglassForCausalLM"}},
                               {"model_type", "tailor_hourglass"},
-                              {"architecture", ordered_json::parse(shape::canonical_json(a))},
+                              {"architecture", parse_ordered_json(shape::canonical_json(a)).value()},
                               {"max_position_embeddings", positions},
                               {"torch_dtype", "float32"}};
     return own.dump(2) + "\n";

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/pretrained/safetensors.h"
 
 namespace tailor::pretrained {
@@ -45,7 +46,9 @@ Result<std::unique_ptr<TensorSource>> Shards::open(const std::string& folder,
     return error(Code::kDataLoss, fmt::format("{}: {}", index_path, what));
   };
   TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(index_path, kIndexBytesMax));
-  const nlohmann::json index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto parsed = parse_json(text);
+  if (!parsed) return altered(fmt::format("not JSON ({}): cut or altered", parsed.error().message()));
+  const nlohmann::json index = *std::move(parsed);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return altered("not an index of safetensors files (no `weight_map`): cut or altered");
   }

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "model/pretrained/float_types.h"
 
 namespace tailor::pretrained {
@@ -188,9 +189,14 @@ Status SafetensorsFile::Impl::parse() {
       pread_all(8, text.data(), static_cast<std::int64_t>(header_size), "the header"));
   const auto data_begin = static_cast<std::int64_t>(8 + header_size);
 
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto parsed = parse_json(text);
+  if (!parsed) {
+    return damaged(path, fmt::format("its header is not JSON ({}): altered, or another format",
+                                     parsed.error().message()));
+  }
+  const nlohmann::json header = *std::move(parsed);
   if (!header.is_object())
-    return damaged(path, "its header is not JSON: altered, or another format");
+    return damaged(path, "its header is no JSON object: altered, or another format");
   for (const auto& [name, value] : header.items()) {  // sorted by name
     if (name != "__metadata__") {
       TAILOR_RETURN_IF_ERROR(add(name, value, data_begin));

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace tailor::shape {
@@ -211,8 +212,10 @@ std::string canonical_json(const Architecture& a) {
 }
 
 Result<Architecture> architecture_from_json(std::string_view json) {
-  const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded() || !root.is_object()) {
+  auto parsed = parse_json(json);
+  if (!parsed) return error(parsed.error().with_context("architecture JSON"));
+  const Json root = *std::move(parsed);
+  if (!root.is_object()) {
     return error(Code::kInvalidArgument, "architecture JSON: this is not a JSON object");
   }
   Architecture out;

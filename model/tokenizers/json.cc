@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/tokenizers/byte_alphabet.h"
 #include "model/tokenizers/tokenizer_files.h"
@@ -86,7 +87,12 @@ bool is_set(const json& object, const char* key) {
 }
 
 Result<TokenizerSpec> JsonReader::read(std::string_view text) {
-  const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto parsed = parse_json(text);
+  if (!parsed) {
+    return error(damaged(fmt::format("not JSON ({}): cut, altered or another kind of file",
+                                     parsed.error().message())));
+  }
+  const json file = *std::move(parsed);
   if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) {
     return error(damaged("no tokenizer.json: cut, altered or another kind of file"));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/pretrained/gguf.h"
 #include "model/tokenizers/tokenizer_files.h"
 
@@ -35,7 +36,12 @@ Result<TokenizerHints> read_hints(const fs::path& folder) {
   const auto text = read_file(path, kTokenizerBytesMax);
   if (!text && text.error().code() == Code::kNotFound) return hints;
   if (!text) return error(text.error());
-  const auto config = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  auto parsed = parse_json(*text);
+  if (!parsed) {
+    return error(Code::kDataLoss, fmt::format("{}: not JSON ({}): cut or altered", path,
+                                              parsed.error().message()));
+  }
+  const nlohmann::json config = *std::move(parsed);
   if (!config.is_object()) {
     return error(Code::kDataLoss, fmt::format("{}: no JSON object: cut or altered", path));
   }

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "model/pretrained/safetensors.h"
 
 namespace tailor::train {
@@ -45,8 +46,11 @@ Result<json> read_json(const std::string& path) {
   if (!text) {
     return error(text.error().code() == Code::kNotFound ? damaged(path, "missing") : text.error());
   }
-  json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!value.is_object()) return error(damaged(path, "not JSON: cut or altered"));
+  auto value = parse_json(*text);
+  if (!value) {
+    return error(damaged(path, fmt::format("not JSON ({}): cut or altered", value.error().message())));
+  }
+  if (!value->is_object()) return error(damaged(path, "no JSON object: altered"));
   return value;
 }
 

@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "geometry/work_profile_json.h"
 
@@ -211,7 +212,7 @@ protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int
 std::string work_profile_json(const MeasuredWork& work, const protocol::TrialSpec& spec,
                               std::int64_t step) {
   using nlohmann::ordered_json;
-  ordered_json out = ordered_json::parse(geometry::work_profile_json(work.profile));
+  ordered_json out = parse_ordered_json(geometry::work_profile_json(work.profile)).value();
   ordered_json positions = ordered_json::array();
   for (const TokenPosition& position : work.positions)
     positions.push_back({position.block, position.offset});

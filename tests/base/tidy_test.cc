@@ -77,6 +77,17 @@ TEST(Tidy, LinesAreAtMost100CharactersLong) {
   });
 }
 
+TEST(Tidy, ForeignTextIsParsedWithLimitsOnly) {
+  for_each_source([](const std::string& path, const std::string& text) {
+    if (path.rfind("tests/", 0) == 0 || path == "base/json.cc" || path == "base/config.cc") return;
+    for (const char* banned : {"json::parse(", "Json::parse(", "json::accept(", "Json::accept(",
+                               "sax_parse(", "toml::parse(", "#include <toml++"}) {
+      EXPECT_EQ(text.find(banned), std::string::npos)
+          << path << ": take base/json.h or base/config.h instead of " << banned;
+    }
+  });
+}
+
 TEST(Tidy, FilesStayReadable) {
   for_each_source([](const std::string& path, const std::string& text) {
     EXPECT_LT(text.size(), 64u * 1024) << path << " is over 64 kB: split it";

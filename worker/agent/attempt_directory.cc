@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "protocol/convert.h"
 
 namespace tailor::agent {
@@ -95,7 +96,12 @@ Status AttemptDirectory::write_note(const AttemptNote& note) const {
 Result<AttemptNote> AttemptDirectory::read_note() const {
   TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(file(kNote), 1 << 20));
   try {
-    const json j = json::parse(text);
+    const auto parsed = parse_json(text);
+    if (!parsed) {
+      return error(Code::kDataLoss,
+                   fmt::format("{} is damaged: {}", file(kNote), parsed.error().message()));
+    }
+    const json& j = *parsed;
     AttemptNote note;
     note.worker_name = j.at("worker").get<std::string>();
     note.ref.attempt.trial.value = j.at("trial").get<std::uint64_t>();

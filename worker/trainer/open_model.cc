@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "model/data/dataset.h"
 #include "model/net/form.h"
 #include "model/pretrained/config.h"
@@ -33,7 +34,7 @@ bool is_there(const fs::path& path) {
 
 /// max_position_embeddings of a config.json whose mathematics was read already; 0 if it says none.
 std::int64_t positions_of(const std::string& config_text) {
-  const nlohmann::json config = nlohmann::json::parse(config_text, nullptr, false);
+  const nlohmann::json config = parse_json(config_text).value_or(nullptr);
   if (!config.is_object()) return 0;
   const auto text = config.find("text_config");
   const nlohmann::json& holder = text != config.end() && text->is_object() ? *text : config;

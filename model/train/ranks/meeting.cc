@@ -10,6 +10,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace tailor::train::ranks {
 namespace {
 
@@ -159,7 +161,7 @@ Result<std::vector<Peer>> meet(const MeetingOptions& options, Rendezvous& rendez
     peer.rank = rank;
     if (rank > options.rank) continue;
     TAILOR_ASSIGN_OR_RETURN(const std::string text, find(key_of(rank), rank));
-    const auto other = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json other = parse_json(text).value_or(nullptr);
     if (!other.is_object()) {
       return error(Code::kInvalidArgument,
                    fmt::format("what rank {} published is not Tailor's", rank));
