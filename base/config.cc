@@ -20,14 +20,10 @@ namespace {
 /// An error at a place of `file`. Keys and values of others are as long as they please: what does not fit
 /// into a message (or, over gRPC, into the trailing metadata) is cut.
 Status bad_config(std::string_view file, ConfigPosition at, std::string_view message) {
-  constexpr std::size_t kMessageMax = 2000;
-  std::size_t end = std::min(message.size(), kMessageMax);
-  while (end > 0 && end < message.size() && (message[end] & 0xC0) == 0x80) --end;  // no half character
-  const std::string_view rest = end < message.size() ? "..." : "";
-  const std::string_view kept = message.substr(0, end);
+  const std::string kept = short_text(message, 2000);
   return Status(Code::kInvalidArgument,
-                at.line > 0 ? fmt::format("{}:{}:{}: {}{}", file, at.line, at.column, kept, rest)
-                            : fmt::format("{}: {}{}", file, kept, rest));
+                at.line > 0 ? fmt::format("{}:{}:{}: {}", file, at.line, at.column, kept)
+                            : fmt::format("{}: {}", file, kept));
 }
 
 }  // namespace
@@ -154,10 +150,7 @@ std::optional<ConfigTable> ConfigValue::as_table() const {
 }
 
 ConfigTable::ConfigTable(const void* node, void* document, std::string path)
-    : node_(node),
-      document_(document),
-      path_(std::move(path)),
-      known_(std::make_shared<Known>()) {}
+    : node_(node), document_(document), path_(std::move(path)), known_(std::make_shared<Known>()) {}
 
 bool ConfigTable::has(std::string_view key) { return value(key).has_value(); }
 
@@ -281,10 +274,10 @@ Result<ConfigDocument> ConfigDocument::parse(std::string_view text, std::string 
   auto impl = std::make_unique<Impl>();
   impl->file = std::move(file);
   if (const auto excess = find_toml_excess(text)) {
-    return error(bad_config(impl->file,
-                            {static_cast<std::uint32_t>(excess->line),
-                             static_cast<std::uint32_t>(excess->column)},
-                            excess->what));
+    return error(bad_config(
+        impl->file,
+        {static_cast<std::uint32_t>(excess->line), static_cast<std::uint32_t>(excess->column)},
+        excess->what));
   }
   try {
     impl->root = toml::parse(text, impl->file);

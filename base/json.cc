@@ -19,13 +19,6 @@
 namespace tailor {
 namespace {
 
-/// A name or a message of others, short enough for one line.
-std::string shortened(std::string_view text) {
-  constexpr std::size_t kBytesMax = 80;
-  return text.size() <= kBytesMax ? escape_controls(text)
-                                  : escape_controls(text.substr(0, kBytesMax)) + "...";
-}
-
 std::string at_byte(std::string_view text, std::size_t offset, std::string_view what) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -60,7 +53,7 @@ class JsonBuilder {
     if (!count()) return false;
     Level& level = levels_.back();
     if (!is_new(level, name)) {
-      return refuse(fmt::format("the name \"{}\" is there twice in one object", shortened(name)));
+      return refuse(fmt::format("the name \"{}\" is there twice in one object", short_text(name)));
     }
     level.name = std::move(name);
     return true;
@@ -69,14 +62,15 @@ class JsonBuilder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& why) {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& why) {
     // nlohmann repeats what it has read, which may be everything.
     std::string_view reason = why.what();
     reason.remove_prefix(std::min(reason.size(), reason.rfind(": syntax error") + 2));
     reason = reason.substr(0, reason.find("; last read: "));
     position_ = position == 0 ? 0 : position - 1;
     has_position_ = true;
-    reason_ = why.id == kOverflow ? "a number is too large for a double" : shortened(reason);
+    reason_ = why.id == kOverflow ? "a number is too large for a double" : short_text(reason);
     return false;
   }
 
@@ -176,9 +170,9 @@ Result<Json> parse_strictly(std::string_view text, const JsonLimits& limits, boo
     const bool whole = Json::sax_parse(text.data(), text.data() + text.size(), &builder,
                                        nlohmann::detail::input_format_t::json, /*strict=*/true);
     if (whole) return builder.take();
-    return error(Code::kInvalidArgument,
-                 builder.has_position() ? at_byte(text, builder.position(), builder.reason())
-                                        : builder.reason());
+    return error(Code::kInvalidArgument, builder.has_position()
+                                             ? at_byte(text, builder.position(), builder.reason())
+                                             : builder.reason());
   } catch (const std::bad_alloc&) {
     return error(Code::kResourceExhausted,
                  fmt::format("{} bytes of JSON do not fit into memory", text.size()));

@@ -244,4 +244,11 @@ std::string escape_controls(std::string_view text) {
   return out;
 }
 
+std::string short_text(std::string_view text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return escape_controls(text);
+  std::size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return escape_controls(text.substr(0, end)) + "...";
+}
+
 }  // namespace tailor

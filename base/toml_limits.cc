@@ -18,9 +18,10 @@ class TomlScan {
 
   std::optional<TomlExcess> run() {
     if (text_.size() > limits_.bytes) {
-      return TomlExcess{0, 0, fmt::format("has {} bytes; allowed: up to {}",
-                                          with_thousands(static_cast<std::int64_t>(text_.size())),
-                                          with_thousands(static_cast<std::int64_t>(limits_.bytes)))};
+      return TomlExcess{0, 0,
+                        fmt::format("has {} bytes; allowed: up to {}",
+                                    with_thousands(static_cast<std::int64_t>(text_.size())),
+                                    with_thousands(static_cast<std::int64_t>(limits_.bytes)))};
     }
     bool begins_statement = true;
     while (at_ < text_.size()) {
@@ -52,7 +53,8 @@ class TomlScan {
       }
       begins_statement = false;
       if (depth() > limits_.depth) {
-        return excess(fmt::format("keys, lists and tables are nested more than {} deep", limits_.depth));
+        return excess(
+            fmt::format("keys, lists and tables are nested more than {} deep", limits_.depth));
       }
       if (values_ > limits_.values) {
         return excess(fmt::format("more than {} keys and values",
@@ -111,10 +113,8 @@ class TomlScan {
         skip_string();
         continue;
       }
-      if (c == '.' || c == '[') {
-        ++header_;
-        ++values_;
-      }
+      if (c == '.' || c == '[') ++header_;
+      if (c == '.') ++values_;
       ++at_;
       if (header_ > limits_.depth) return;
     }
@@ -156,10 +156,10 @@ class TomlScan {
   const TomlLimits& limits_;
   std::size_t at_ = 0, line_ = 1, line_begin_ = 0;
   std::size_t values_ = 0;
-  std::size_t header_ = 0;          // depth of the table that the last header opened
-  std::size_t key_parts_ = 0;       // of the key before the '='
-  std::size_t dots_ = 0;            // of the key or value that is being read
-  std::vector<std::size_t> open_;   // depth within each open bracket
+  std::size_t header_ = 0;         // depth of the table that the last header opened
+  std::size_t key_parts_ = 0;      // of the key before the '='
+  std::size_t dots_ = 0;           // of the key or value that is being read
+  std::vector<std::size_t> open_;  // depth within each open bracket
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ Exit exit_for(Code code) {
     case Code::kOk:
       return Exit::kOk;
     case Code::kInvalidArgument:
+    case Code::kUnimplemented:  // an input of a kind that is not read
     case Code::kOutOfRange:
       return Exit::kUsage;
     case Code::kNotFound:

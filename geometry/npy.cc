@@ -10,9 +10,11 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace tailor::geometry {
 namespace {
@@ -41,11 +43,14 @@ class HeaderReader {
     if (!take('{')) return error(bad_header("it does not start with '{'"));
     while (!take('}')) {
       TAILOR_ASSIGN_OR_RETURN(const std::string key, read_string("a key"));
-      if (!take(':')) return error(bad_header(fmt::format("no ':' after key '{}'", key)));
+      if (!take(':'))
+        return error(bad_header(fmt::format("no ':' after key '{}'", short_text(key))));
       if (key == "descr") {
         if (has_descr) return error(bad_header("key 'descr' is given twice"));
         if (peek() == '[') {
-          return error(bad_header("structured types are not read; save plain numbers"));
+          return error(
+              Code::kUnimplemented,
+              "structured types are unsupported; save plain numbers (f4, f8, i4, i8 or u2)");
         }
         TAILOR_ASSIGN_OR_RETURN(header.descr, read_string("the value of 'descr'"));
         has_descr = true;
@@ -58,7 +63,7 @@ class HeaderReader {
         TAILOR_ASSIGN_OR_RETURN(header.shape, read_shape());
         has_shape = true;
       } else {
-        return error(bad_header(fmt::format("unknown key '{}'", key)));
+        return error(bad_header(fmt::format("unknown key '{}'", short_text(key))));
       }
       if (!take(',')) {
         if (!take('}')) return error(bad_header("no ',' or '}' after a value"));
@@ -149,6 +154,34 @@ struct ElementType {
   bool swapped;
 };
 
+// NumPy's name of the type `code` (without the byte order).
+std::string_view numpy_name(std::string_view code) {
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"b1", "bool"},        {"i1", "int8"},      {"i2", "int16"},       {"u1", "uint8"},
+      {"u4", "uint32"},      {"u8", "uint64"},    {"f2", "float16"},     {"f12", "longdouble"},
+      {"f16", "longdouble"}, {"c8", "complex64"}, {"c16", "complex128"}, {"c32", "clongdouble"}};
+  for (const auto& [known, name] : kNames) {
+    if (known == code) return name;
+  }
+  switch (code.empty() ? '\0' : code.front()) {
+    case 'O':
+      return "Python objects";
+    case 'M':
+      return "datetime64";
+    case 'm':
+      return "timedelta64";
+    case 'S':
+    case 'a':
+      return "bytes";
+    case 'U':
+      return "text";
+    case 'V':
+      return "void: raw bytes";
+    default:
+      return "unknown to this version";
+  }
+}
+
 Result<ElementType> parse_descr(const std::string& descr) {
   std::string_view rest = descr;
   bool swapped = false;
@@ -163,8 +196,9 @@ Result<ElementType> parse_descr(const std::string& descr) {
     if (npy_type_name(type) == rest) return ElementType{type, swapped};
   }
   return error(
-      Code::kInvalidArgument,
-      fmt::format("numbers of type '{}' are not read; save as f4, f8, i4, i8 or u2", descr));
+      Code::kUnimplemented,
+      fmt::format("entries of type '{}' ({}) are unsupported; save as f4, f8, i4, i8 or u2",
+                  short_text(descr), numpy_name(rest)));
 }
 
 // Entries of a Fortran-ordered array, put into C order.
@@ -221,7 +255,7 @@ Result<NpyArray> parse(std::string_view bytes) {
   const std::size_t major = byte(6);
   if (major < 1 || major > 3 || byte(7) != 0) {
     return error(
-        Code::kInvalidArgument,
+        Code::kUnimplemented,
         fmt::format(".npy version {}.{} is not known; 1.0, 2.0 and 3.0 are", major, byte(7)));
   }
   std::size_t header_size = byte(8) | byte(9) << 8;

@@ -268,7 +268,6 @@ class ExpressionParser {
 };
 
 Result<Expression> Expression::parse(std::string_view text) {
-  // Evaluation recurses along operator chains, so their length is bounded too.
   if (text.size() > 2'000) {
     return error(Code::kInvalidArgument,
                  fmt::format("a constraint has {} characters; allowed: up to 2,000", text.size()));
@@ -276,26 +275,22 @@ Result<Expression> Expression::parse(std::string_view text) {
   return ExpressionParser(text).run();
 }
 
-double Expression::evaluate(std::size_t index, const std::vector<double>& values) const {
-  const Node& node = nodes_[index];
+double Expression::evaluate(const Node& node, const std::vector<double>& done,
+                            const std::vector<double>& values) {
+  const double a = done[node.left], b = done[node.right];
   switch (node.op) {
     case Op::kNumber:
       return node.number;
     case Op::kName:
       return values[node.name];
     case Op::kNegate:
-      return -evaluate(node.left, values);
+      return -a;
     case Op::kNot:
-      return evaluate(node.left, values) != 0 ? 0 : 1;
+      return a != 0 ? 0 : 1;
     case Op::kAnd:
-      return evaluate(node.left, values) != 0 && evaluate(node.right, values) != 0;
+      return a != 0 && b != 0;
     case Op::kOr:
-      return evaluate(node.left, values) != 0 || evaluate(node.right, values) != 0;
-    default:
-      break;
-  }
-  const double a = evaluate(node.left, values), b = evaluate(node.right, values);
-  switch (node.op) {
+      return a != 0 || b != 0;
     case Op::kAdd:
       return a + b;
     case Op::kSubtract:
@@ -318,16 +313,18 @@ double Expression::evaluate(std::size_t index, const std::vector<double>& values
       return a == b;
     case Op::kNotEqual:
       return a < b || a > b;  // false for NaN, as every comparison
-    default:
-      return 0;
   }
+  return 0;
 }
 
 bool Expression::holds(const std::function<double(std::string_view)>& value_of) const {
   std::vector<double> values;
   values.reserve(names_.size());
   for (const Name& name : names_) values.push_back(value_of(name.name));
-  return evaluate(root_, values) != 0;
+  // A node stands behind its parts, so one pass has them ready however long a chain is.
+  std::vector<double> done(nodes_.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) done[i] = evaluate(nodes_[i], done, values);
+  return done[root_] != 0;
 }
 
 }  // namespace tailor::sweep

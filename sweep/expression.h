@@ -67,7 +67,9 @@ class Expression {
     std::size_t name = 0;             ///< index into names_
     std::size_t left = 0, right = 0;  ///< indexes into nodes_
   };
-  double evaluate(std::size_t node, const std::vector<double>& values) const;
+  /// The value of `node`, whose parts' values are in `done`.
+  static double evaluate(const Node& node, const std::vector<double>& done,
+                         const std::vector<double>& values);
 
   std::vector<Node> nodes_;
   std::vector<Name> names_;

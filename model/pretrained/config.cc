@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "model/pretrained/json_fields.h"
 #include "model/shape/architecture.h"
 
@@ -24,65 +25,146 @@ using nlohmann::json;
 
 constexpr std::uint64_t kConfigBytesMax = 16 << 20;
 
-// JsonFields that do not change the forward pass of a decoder over a whole sequence: names,
-// training and generation settings, sizes of caches and what transformers writes about itself.
-constexpr std::string_view kHarmless[] = {"_attn_implementation_autoset",
+// JsonFields that do not change the forward pass of a decoder over a whole sequence: names, training
+// (dropout too) and generation settings, which kernel computes attention, sizes of caches and what
+// transformers and others write about themselves. `auto_map` names code for classes that
+// transformers lacks; the families here it has.
+constexpr std::string_view kHarmless[] = {"_attn_implementation",
+                                          "_attn_implementation_autoset",
+                                          "_attn_implementation_internal",
+                                          "_commit_hash",
+                                          "_experts_implementation",
+                                          "_flash_attn_2_enabled",
+                                          "_from_model_config",
                                           "_name_or_path",
+                                          "_sdpa_enabled",
                                           "architectures",
+                                          "assistant_early_exit",
                                           "attention_dropout",
+                                          "attention_dropout_prob",
+                                          "attention_probs_dropout_prob",
+                                          "attn_impl",
+                                          "attn_implementation",
+                                          "attn_pdrop",
+                                          "auto_map",
+                                          "bad_words_ids",
                                           "begin_suppress_tokens",
+                                          "bos_token",
                                           "bos_token_id",
                                           "cache_implementation",
                                           "chunk_size_feed_forward",
+                                          "classifier_bias",
+                                          "classifier_dropout",
+                                          "decoder_start_token_id",
                                           "diversity_penalty",
                                           "do_sample",
+                                          "dropout",
                                           "dtype",
                                           "early_stopping",
+                                          "embd_pdrop",
+                                          "embedding_dropout",
                                           "encoder_no_repeat_ngram_size",
+                                          "end_token_id",
+                                          "eos_token",
                                           "eos_token_id",
+                                          "epsilon_cutoff",
+                                          "eta_cutoff",
                                           "exponential_decay_length_penalty",
                                           "finetuning_task",
+                                          "force_words_ids",
                                           "forced_bos_token_id",
+                                          "forced_decoder_ids",
                                           "forced_eos_token_id",
+                                          "generation_config",
+                                          "gradient_checkpointing",
+                                          "guidance_scale",
+                                          "hidden_dropout",
+                                          "hidden_dropout_prob",
                                           "id2label",
+                                          "ignore_index",
+                                          "initializer_factor",
                                           "initializer_range",
+                                          "is_decoder",
                                           "is_llama_config",
+                                          "keys_to_ignore_at_inference",
                                           "label2id",
                                           "length_penalty",
+                                          "license",
+                                          "logits_to_keep",
+                                          "low_memory",
+                                          "mask_token_id",
                                           "max_length",
+                                          "max_new_tokens",
                                           "max_position_embeddings",
+                                          "max_seq_len",
+                                          "max_seq_length",
+                                          "max_sequence_length",
+                                          "max_time",
                                           "min_length",
+                                          "min_new_tokens",
+                                          "min_p",
+                                          "model_max_length",
+                                          "model_name",
+                                          "n_positions",
+                                          "neuron",
                                           "no_repeat_ngram_size",
+                                          "num_assistant_tokens",
                                           "num_beam_groups",
                                           "num_beams",
+                                          "num_labels",
+                                          "num_logits_to_keep",
                                           "num_return_sequences",
                                           "output_attentions",
                                           "output_hidden_states",
+                                          "output_past",
+                                          "output_router_logits",
                                           "output_scores",
+                                          "pad_token",
                                           "pad_token_id",
+                                          "peft_version",
+                                          "penalty_alpha",
                                           "prefix",
-                                          "pretraining_tp",
                                           "problem_type",
                                           "remove_invalid_values",
+                                          "renormalize_logits",
                                           "repetition_penalty",
+                                          "resid_pdrop",
+                                          "residual_dropout",
                                           "return_dict",
                                           "return_dict_in_generate",
                                           "sep_token_id",
+                                          "seq_length",
+                                          "sequence_bias",
+                                          "stop_strings",
                                           "suppress_tokens",
                                           "task_specific_params",
                                           "temperature",
+                                          "tf_legacy_loss",
                                           "tokenizer_class",
+                                          "tokenizer_name",
                                           "top_k",
                                           "top_p",
                                           "torch_dtype",
                                           "torchscript",
                                           "transformers.js_config",
                                           "transformers_version",
+                                          "trl_version",
+                                          "trust_remote_code",
                                           "typical_p",
+                                          "unk_token",
+                                          "unk_token_id",
                                           "unsloth_fixed",
+                                          "unsloth_force_compile",
+                                          "unsloth_optimized",
                                           "unsloth_version",
                                           "use_bfloat16",
-                                          "use_cache"};
+                                          "use_cache",
+                                          "use_flash_attention",
+                                          "use_flash_attention_2",
+                                          "use_flash_attn",
+                                          "use_memory_efficient_attention",
+                                          "use_return_dict",
+                                          "use_sdpa"};
 
 // Besides, of a multimodal checkpoint whose text part alone is used.
 constexpr std::string_view kHarmlessMultimodal[] = {"boi_token_index",     "eoi_token_index",
@@ -90,14 +172,16 @@ constexpr std::string_view kHarmlessMultimodal[] = {"boi_token_index",     "eoi_
                                                     "mm_tokens_per_image", "vision_config"};
 
 // JsonFields that must have one value, since another is not implemented.
-constexpr std::pair<std::string_view, bool> kFixed[] = {{"add_cross_attention", false},
-                                                        {"attention_bias", false},
-                                                        {"is_decoder", false},
-                                                        {"is_encoder_decoder", false},
-                                                        {"mlp_bias", false},
-                                                        {"rope_interleaved", false},
-                                                        {"tie_encoder_decoder", false},
-                                                        {"use_bidirectional_attention", false}};
+constexpr std::pair<std::string_view, bool> kFixed[] = {
+    {"add_cross_attention", false}, {"attention_bias", false},
+    {"is_encoder_decoder", false},  {"mlp_bias", false},
+    {"rope_interleaved", false},    {"shared_input_output_embedding", false},
+    {"tie_encoder_decoder", false}, {"use_bidirectional_attention", false},
+    {"use_sliding_window", false}};
+
+// Lists and objects that change nothing while they are empty, and numbers while they are 1.
+constexpr std::string_view kEmpty[] = {"pruned_heads"};
+constexpr std::string_view kOne[] = {"pretraining_tp"};
 
 struct Family {
   std::string_view model_type;
@@ -161,7 +245,9 @@ std::vector<double> rope_of(JsonFields* fields, std::int64_t head_dim, double th
     fields->fail(Code::kUnimplemented, old_name ? "type" : "rope_type",
                  fmt::format("is \"{}\"; known: default, linear, llama3", type));
   }
-  fields->adopt(fields->finish({}));
+  // The context that it was trained for decides nothing but in Llama 3's rule.
+  constexpr std::string_view kUnused[] = {"original_max_position_embeddings"};
+  fields->adopt(fields->finish(kUnused));
   return frequencies;
 }
 
@@ -264,6 +350,47 @@ Activation read_activation(JsonFields& fields, const Family& family) {
   return Activation::kSilu;
 }
 
+// Weights that another library packed are other tensors under the same names.
+void refuse_quantized(JsonFields& fields) {
+  for (const std::string_view name :
+       {"quantization_config", "quantization", "compression_config"}) {
+    const json* value = fields.take(name);
+    if (value == nullptr) continue;
+    std::string method;
+    for (const char* key : {"quant_method", "mode", "format"}) {
+      const auto found = value->is_object() ? value->find(key) : value->end();
+      if (method.empty() && found != value->end() && found->is_string()) {
+        method = " (" + short_text(found->get<std::string>(), 40) + ")";
+      }
+    }
+    fields.fail(
+        Code::kUnimplemented, name,
+        fmt::format("says that the weights are quantised{}: unsupported; take the model in bf16 "
+                    "or fp32, or as GGUF",
+                    method));
+  }
+}
+
+void check_fixed(JsonFields& fields) {
+  for (const auto& [name, wanted] : kFixed) {
+    if (fields.boolean(name, wanted) != wanted) {
+      fields.fail(Code::kUnimplemented, name,
+                  fmt::format("is {}; only {} is implemented", !wanted, wanted));
+    }
+  }
+  for (const std::string_view name : kEmpty) {
+    if (const json* value = fields.take(name); value != nullptr && !value->empty()) {
+      fields.fail(Code::kUnimplemented, name, "is not empty, which is not implemented");
+    }
+  }
+  for (const std::string_view name : kOne) {
+    if (fields.number(name, 0, 1e9, 1) != 1) {
+      fields.fail(Code::kUnimplemented, name, "other than 1 is not implemented");
+    }
+  }
+  refuse_quantized(fields);
+}
+
 // `fields` without those that only tell the kind of the file. `tied` is what an outer object says.
 Result<DecoderForm> read_text_config(JsonFields& fields, const Family& family,
                                      std::optional<bool> tied) {
@@ -285,12 +412,7 @@ Result<DecoderForm> read_text_config(JsonFields& fields, const Family& family,
   form.tied_head = fields.boolean("tie_word_embeddings", tied.value_or(family.tied));
   form.norm_eps =
       fields.number("rms_norm_eps", 1e-30, 1, gemma3 ? std::optional(1e-6) : std::nullopt);
-  for (const auto& [name, wanted] : kFixed) {
-    if (fields.boolean(name, wanted) != wanted) {
-      fields.fail(Code::kUnimplemented, name,
-                  fmt::format("is {}; only {} is implemented", !wanted, wanted));
-    }
-  }
+  check_fixed(fields);
   TAILOR_RETURN_IF_ERROR(fields.status());
   if (form.heads % form.kv_heads != 0) {
     fields.fail(
@@ -356,6 +478,7 @@ Result<DecoderForm> read_multimodal(JsonFields& fields) {
   }
   TAILOR_ASSIGN_OR_RETURN(DecoderForm form,
                           read_text_config(*text, *family_of("gemma3_text"), tied));
+  check_fixed(fields);
   std::vector<std::string_view> harmless(std::begin(kHarmless), std::end(kHarmless));
   harmless.insert(harmless.end(), std::begin(kHarmlessMultimodal), std::end(kHarmlessMultimodal));
   TAILOR_RETURN_IF_ERROR(fields.finish(harmless));
@@ -371,6 +494,7 @@ Result<DecoderForm> read_own(JsonFields& fields, std::string_view file) {
   auto architecture =
       shape::architecture_from_json(value->dump(-1, ' ', false, json::error_handler_t::replace));
   if (!architecture) return error(architecture.error().with_context(file));
+  check_fixed(fields);
   TAILOR_RETURN_IF_ERROR(fields.finish(kHarmless));
   return net::form_of(*architecture);
 }
@@ -380,8 +504,8 @@ Result<DecoderForm> read_own(JsonFields& fields, std::string_view file) {
 Result<DecoderForm> parse_config(std::string_view text, std::string_view file) {
   auto parsed = parse_json(text);
   if (!parsed) {
-    return error(Code::kDataLoss, fmt::format("{}: not JSON ({}): cut, altered or something else", file,
-                                              parsed.error().message()));
+    return error(Code::kDataLoss, fmt::format("{}: not JSON ({}): cut, altered or something else",
+                                              file, parsed.error().message()));
   }
   const json root = *std::move(parsed);
   if (!root.is_object()) {

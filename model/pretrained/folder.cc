@@ -47,7 +47,8 @@ Result<std::unique_ptr<TensorSource>> Shards::open(const std::string& folder,
   };
   TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(index_path, kIndexBytesMax));
   auto parsed = parse_json(text);
-  if (!parsed) return altered(fmt::format("not JSON ({}): cut or altered", parsed.error().message()));
+  if (!parsed)
+    return altered(fmt::format("not JSON ({}): cut or altered", parsed.error().message()));
   const nlohmann::json index = *std::move(parsed);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return altered("not an index of safetensors files (no `weight_map`): cut or altered");
@@ -102,6 +103,17 @@ Result<std::unique_ptr<TensorSource>> open_pretrained(const std::string& folder)
   const std::string index = single + ".index.json";
   if (!std::filesystem::exists(single, failure) && std::filesystem::exists(index, failure)) {
     return Shards::open(folder, index);
+  }
+  if (!std::filesystem::exists(single, failure)) {
+    for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                              "consolidated.00.pth", "consolidated.safetensors", "tf_model.h5",
+                              "flax_model.msgpack", "adapter_model.safetensors"}) {
+      if (!std::filesystem::exists(folder + "/" + other, failure)) continue;
+      return error(Code::kUnimplemented,
+                   fmt::format("{}/{}: weights of this kind are unsupported; model.safetensors (or "
+                               "model.safetensors.index.json with its files) and .gguf are read",
+                               folder, other));
+    }
   }
   TAILOR_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(single));
   return std::unique_ptr<TensorSource>(std::make_unique<SafetensorsFile>(std::move(file)));

@@ -18,6 +18,10 @@ constexpr std::uint64_t kAlignmentMax = 1 << 20;
 constexpr std::uint64_t kTensorEntryBytesMin = 8 + 4 + 8 + 4 + 8;  // empty name, one size
 constexpr std::uint64_t kMetadataEntryBytesMin = 8 + 4 + 1;        // empty key, one byte
 constexpr int kArrayDepthMax = 4;
+// A vocabulary has a quarter of a million pieces, a chat template some kilobytes. Elements that fit the file
+// still take four times their bytes in memory.
+constexpr std::uint64_t kStringsMax = 1 << 24;
+constexpr std::uint64_t kValueBytesMax = 1 << 28;
 constexpr std::int64_t kReadBytes = 1 << 20;  // dequantised at a time
 
 // Bytes of a number or bool; 0 for strings, arrays and unknown types.
@@ -71,8 +75,13 @@ class Cursor {
     if (!ok()) return {};
     if (size > remaining()) {
       fail(Code::kDataLoss,
-           fmt::format("cut or altered: {} claims {} bytes where the file has {} left", what, size,
-                       remaining()));
+           fmt::format("cut or altered: {} claims {} bytes where the file has {} left",
+                       short_text(what), size, remaining()));
+      return {};
+    }
+    if (size > kValueBytesMax) {
+      fail(Code::kUnimplemented, fmt::format("{} has {} bytes; up to {} are read", short_text(what),
+                                             size, kValueBytesMax));
       return {};
     }
     std::string out(size, '\0');
@@ -84,7 +93,7 @@ class Cursor {
   T number(std::string_view what) {
     T value{};
     if (ok() && sizeof(T) > remaining()) {
-      fail(Code::kDataLoss, fmt::format("cut within its header, at {}", what));
+      fail(Code::kDataLoss, fmt::format("cut within its header, at {}", short_text(what)));
     }
     if (ok()) copy(&value, sizeof(T));
     return value;
@@ -115,7 +124,7 @@ GgufType value_type(Cursor& in, const std::string& key) {
   const auto number = in.number<std::uint32_t>(key);
   if (number > static_cast<std::uint32_t>(GgufType::kF64)) {
     in.fail(Code::kDataLoss,
-            fmt::format("metadata {} has unknown type {}", escape_controls(key), number));
+            fmt::format("metadata {} has unknown type {}", short_text(key), number));
   }
   return static_cast<GgufType>(number);
 }
@@ -137,7 +146,12 @@ GgufValue read_array(Cursor& in, const std::string& key, int depth) {
     in.fail(Code::kDataLoss,
             fmt::format("cut or altered: metadata {} claims {} elements, more than "
                         "the rest of the file holds",
-                        escape_controls(key), value.count));
+                        short_text(key), value.count));
+    return value;
+  }
+  if (value.count > kStringsMax && scalar == 0) {
+    in.fail(Code::kUnimplemented, fmt::format("metadata {} has {} elements; up to {} are read",
+                                              short_text(key), value.count, kStringsMax));
     return value;
   }
   if (scalar > 0) {
@@ -156,15 +170,14 @@ GgufValue read_array(Cursor& in, const std::string& key, int depth) {
 GgufValue read_value(Cursor& in, const std::string& key, GgufType type, int depth) {
   if (type == GgufType::kArray) {
     if (depth < kArrayDepthMax) return read_array(in, key, depth);
-    in.fail(Code::kDataLoss, fmt::format("metadata {} is nested too deeply", escape_controls(key)));
+    in.fail(Code::kDataLoss, fmt::format("metadata {} is nested too deeply", short_text(key)));
     return {};
   }
   GgufValue value;
   value.type = type;
   value.bytes = type == GgufType::kString ? in.text(key) : in.bytes(scalar_bytes(type), key);
   if (in.ok() && type == GgufType::kBool && static_cast<unsigned char>(value.bytes[0]) > 1) {
-    in.fail(Code::kDataLoss,
-            fmt::format("metadata {} is neither true nor false", escape_controls(key)));
+    in.fail(Code::kDataLoss, fmt::format("metadata {} is neither true nor false", short_text(key)));
   }
   return value;
 }
@@ -258,7 +271,7 @@ Status GgufFile::Impl::parse(JoinedFile file) {
     std::string key = in.text("a metadata key");
     const GgufType type = value_type(in, key);
     GgufValue value = read_value(in, key, type, 0);
-    const std::string shown = escape_controls(key);
+    const std::string shown = short_text(key);
     if (in.ok() && !entries.emplace(std::move(key), std::move(value)).second) {
       in.fail(Code::kDataLoss, fmt::format("altered: metadata {} comes twice", shown));
     }
@@ -281,7 +294,7 @@ Status GgufFile::Impl::parse_tensors(Cursor& in, std::uint64_t count, std::uint6
   std::vector<std::pair<const std::string*, GgufTensor*>> added;
   for (std::uint64_t i = 0; i < count && in.ok(); ++i) {
     std::string name = in.text("a tensor's name");
-    const std::string shown = escape_controls(name);
+    const std::string shown = short_text(name);
     const auto bad = [&](std::string_view what, Code code = Code::kDataLoss) {
       in.fail(code, fmt::format("tensor {}: {}", shown, what));
     };
@@ -304,10 +317,11 @@ Status GgufFile::Impl::parse_tensors(Cursor& in, std::uint64_t count, std::uint6
     if (!in.ok()) break;
     tensor.type = ggml_type(type);
     if (tensor.type == nullptr) {
-      bad(fmt::format(
-              "its type {} is not read (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
-              "Q5_K and Q6_K are)",
-              type),
+      const std::string_view type_name = ggml_type_name(type);
+      bad(fmt::format("its type {} is unsupported; {} are read: take a file in one of them",
+                      type_name.empty() ? fmt::format("{}, unknown to this version,", type)
+                                        : std::string(type_name),
+                      ggml_types_read()),
           Code::kUnimplemented);
       break;
     }
@@ -334,7 +348,7 @@ Status GgufFile::Impl::parse_tensors(Cursor& in, std::uint64_t count, std::uint6
   std::uint64_t covered = begin;
   for (const auto& [name, tensor] : added) {
     const auto bytes = static_cast<std::uint64_t>(tensor->bytes);
-    const std::string shown = escape_controls(*name);
+    const std::string shown = short_text(*name);
     if (begin > end || tensor->position > end - begin || bytes > end - begin - tensor->position) {
       in.fail(Code::kDataLoss,
               fmt::format("tensor {} lies behind the end of the file: the file is cut", shown));

@@ -21,6 +21,15 @@ constexpr std::array<GgmlTypeInfo, 11> kGgmlTypes{{{GgmlType::kF32, "F32", 1, 4}
                                                    {GgmlType::kQ5_K, "Q5_K", 256, 176},
                                                    {GgmlType::kQ6_K, "Q6_K", 256, 210}}};
 
+// Every type of ggml.h by its number. 4, 5, 31 to 33 and 36 to 38 were in use once.
+constexpr std::array<std::string_view, 42> kGgmlNames = {
+    "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
+    "Q5_1",  "Q8_0",       "Q8_1",       "Q2_K",       "Q3_K",     "Q4_K",     "Q5_K",
+    "Q6_K",  "Q8_K",       "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",  "IQ1_S",    "IQ4_NL",
+    "IQ3_S", "IQ2_S",      "IQ4_XS",     "I8",         "I16",      "I32",      "I64",
+    "F64",   "IQ1_M",      "BF16",       "Q4_0_4_4",   "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",
+    "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4",    "NVFP4",    "Q1_0"};
+
 std::uint16_t u16_at(const std::uint8_t* at) {
   std::uint16_t value;
   std::memcpy(&value, at, sizeof value);
@@ -136,6 +145,18 @@ const GgmlTypeInfo* ggml_type(std::uint32_t number) {
       kGgmlTypes.begin(), kGgmlTypes.end(),
       [&](const GgmlTypeInfo& info) { return static_cast<std::uint32_t>(info.type) == number; });
   return found == kGgmlTypes.end() ? nullptr : &*found;
+}
+
+std::string_view ggml_type_name(std::uint32_t number) {
+  return number < kGgmlNames.size() ? kGgmlNames[number] : std::string_view();
+}
+
+std::string ggml_types_read() {
+  std::string names;
+  for (const GgmlTypeInfo& info : kGgmlTypes) {
+    names += (names.empty() ? "" : ", ") + std::string(info.name);
+  }
+  return names;
 }
 
 void dequantize(GgmlType type, const std::byte* data, std::int64_t blocks, float* values) {

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace tailor::pretrained {
@@ -41,6 +42,13 @@ struct GgmlTypeInfo {
 
 /// nullptr for a type that is not read.
 const GgmlTypeInfo* ggml_type(std::uint32_t number);
+
+/// The name that ggml gives a type, read or not ("IQ4_XS"; those that it took back too); "" for a number
+/// that this version does not know.
+std::string_view ggml_type_name(std::uint32_t number);
+
+/// The names of the types that are read, with commas.
+std::string ggml_types_read();
 
 /// Writes `blocks` blocks of `type` at `data` as float32: blocks * block_elements values.
 void dequantize(GgmlType type, const std::byte* data, std::int64_t blocks, float* values);

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "model/pretrained/float_types.h"
 
 namespace tailor::pretrained {
@@ -36,6 +37,11 @@ constexpr std::array<TypeName, 10> kTypes{{{DType::kBool, "BOOL", 1},
                                            {DType::kBf16, "BF16", 2},
                                            {DType::kF32, "F32", 4},
                                            {DType::kF64, "F64", 8}}};
+
+// The format's other types: known, but not read.
+constexpr std::array<std::string_view, 12> kUnreadTypes{
+    "F4",  "F6_E2M3", "F6_E3M2",     "F8_E4M3",     "F8_E5M2", "F8_E8M0",
+    "U16", "U32",     "F8_E4M3FNUZ", "F8_E5M2FNUZ", "U64",     "C64"};
 
 const TypeName& type_of(DType dtype) {
   return *std::find_if(kTypes.begin(), kTypes.end(),
@@ -142,8 +148,9 @@ Status SafetensorsFile::Impl::pread_all(std::int64_t offset, void* to, std::int6
 
 Status SafetensorsFile::Impl::add(const std::string& name, const nlohmann::json& entry,
                                   std::int64_t data_begin) {
+  const std::string shown = short_text(name);
   const auto bad = [&](std::string_view what) {
-    return damaged(path, fmt::format("tensor {}: {}", name, what));
+    return damaged(path, fmt::format("tensor {}: {}", shown, what));
   };
   if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
       !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
@@ -153,10 +160,24 @@ Status SafetensorsFile::Impl::add(const std::string& name, const nlohmann::json&
   const auto dtype = entry["dtype"].get<std::string>();
   const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                  [&](const TypeName& known) { return known.name == dtype; });
-  if (type == kTypes.end()) return bad(fmt::format("unknown type {}", dtype));
+  if (type == kTypes.end()) {
+    const bool known =
+        std::find(kUnreadTypes.begin(), kUnreadTypes.end(), dtype) != kUnreadTypes.end();
+    std::string read;
+    for (const TypeName& one : kTypes) read += (read.empty() ? "" : ", ") + std::string(one.name);
+    return Status(
+        Code::kUnimplemented,
+        fmt::format("{}: tensor {}: its type {}{} is unsupported; {} are read: take the model "
+                    "in one of them",
+                    path, shown, short_text(dtype, 40), known ? "" : ", unknown to this version,",
+                    read));
+  }
   SourceTensor tensor{name, {}, dtype};
   for (const auto& size_json : entry["shape"]) {
-    if (!size_json.is_number_integer()) return bad("its shape is not a list of integers");
+    if (!size_json.is_number_integer() ||
+        (size_json.is_number_unsigned() && size_json.get<std::uint64_t>() >> 63 != 0)) {
+      return bad("its shape is not a list of integers");
+    }
     tensor.shape.push_back(size_json.get<std::int64_t>());
   }
   const auto& offsets = entry["data_offsets"];

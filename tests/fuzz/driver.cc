@@ -1,10 +1,11 @@
 // Runs a fuzz target without libFuzzer: its seeds, the files of a folder, then seeded random
-// mutations of both.
+// mutations of both: edits of a few bytes, and growth in depth and length (tests/fuzz/growth.h).
 //
-//   fuzz_NAME [FOLDER|FILE ...] [--runs N] [--seed S] [--write-seeds FOLDER]
+//   fuzz_NAME [FOLDER|FILE ...] [--runs N | --seconds S] [--seed S] [--write-seeds FOLDER]
 //
-// An input that brings the target down is left in fuzz-crash.bin, and the run can be repeated with
-// the seed. --write-seeds makes a starting corpus for libFuzzer.
+// An input that brings the target down, takes more memory than the process may have, or more than a
+// minute, is left in fuzz-crash-NAME.bin, and the run can be repeated with the seed. --write-seeds makes a
+// starting corpus for libFuzzer. tests/fuzz/run.sh runs every target under a limit of memory.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,9 +14,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/growth.h"
 
 // Called by the sanitizers before they end the process, where they are linked in.
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
@@ -25,19 +28,31 @@ namespace {
 using tailor::Rng;
 
 constexpr std::size_t kBytesMax = 1 << 16;
+constexpr std::size_t kGrownBytesMax = 4 << 20;
+constexpr unsigned kSecondsAnInput = 60;
 
 std::string g_input;      // the input that the target has now
 std::uint64_t g_run = 0;  // its number
+std::string g_crash_file = "fuzz-crash.bin";
 
 // Only async-signal-safe calls: the program is dying.
 void save_input() {
-  const int file = ::open("fuzz-crash.bin", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  const int file = ::open(g_crash_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (file >= 0) {
     if (::write(file, g_input.data(), g_input.size()) < 0) ::_exit(99);
     ::close(file);
   }
-  constexpr char kNote[] = "fuzz: the input is in fuzz-crash.bin\n";
+  constexpr char kNote[] = "fuzz: the input is in ";
   if (::write(STDERR_FILENO, kNote, sizeof kNote - 1) < 0) ::_exit(99);
+  if (::write(STDERR_FILENO, g_crash_file.data(), g_crash_file.size()) < 0) ::_exit(99);
+  if (::write(STDERR_FILENO, "\n", 1) < 0) ::_exit(99);
+}
+
+void on_alarm(int) {
+  constexpr char kNote[] = "fuzz: broken promise: an input takes a minute at most\n";
+  if (::write(STDERR_FILENO, kNote, sizeof kNote - 1) < 0) ::_exit(99);
+  save_input();
+  ::_exit(1);
 }
 
 void on_signal(int number) {
@@ -49,8 +64,12 @@ void on_signal(int number) {
 void run(std::string input) {
   g_input = std::move(input);
   ++g_run;
+  ::alarm(kSecondsAnInput);
   LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(g_input.data()), g_input.size());
 }
+
+// Growth is rare, since such inputs take a thousand times as long as others.
+constexpr std::uint64_t kGrownEvery = 64;
 
 // A few random edits: what files go through, and what an attacker tries.
 std::string mutated(const std::vector<std::string>& corpus, Rng& rng) {
@@ -72,6 +91,7 @@ std::string mutated(const std::vector<std::string>& corpus, Rng& rng) {
                                         0x7ff8000000000000,   // NaN
                                         0x0000000000000001};  // the smallest float64
   std::string text = corpus[rng.below(corpus.size())];
+  if (rng.below(kGrownEvery) == 0) return tailor::fuzz::grown(std::move(text), rng, kGrownBytesMax);
   for (std::uint64_t edits = 1 + rng.below(5); edits > 0; --edits) {
     const std::size_t at = text.empty() ? 0 : rng.below(text.size());
     const std::size_t length =
@@ -122,13 +142,15 @@ std::string mutated(const std::vector<std::string>& corpus, Rng& rng) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::uint64_t runs = 20000, seed = 1;
+  std::uint64_t runs = 20000, seed = 1, seconds = 0;
   std::vector<std::string> paths;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool has_value = i + 1 < argc;
     if (word == "--runs" && has_value) {
       runs = std::strtoull(argv[++i], nullptr, 10);
+    } else if (word == "--seconds" && has_value) {
+      seconds = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--seed" && has_value) {
       seed = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--write-seeds" && has_value) {
@@ -146,13 +168,16 @@ int main(int argc, char** argv) {
       return 0;
     } else if (!word.empty() && word[0] == '-') {
       std::fprintf(stderr,
-                   "usage: %s [FOLDER|FILE ...] [--runs N] [--seed S] [--write-seeds FOLDER]\n",
+                   "usage: %s [FOLDER|FILE ...] [--runs N | --seconds S] [--seed S] [--write-seeds "
+                   "FOLDER]\n",
                    argv[0]);
       return 2;
     } else {
       paths.push_back(word);
     }
   }
+  g_crash_file = "fuzz-crash-" + std::filesystem::path(argv[0]).filename().string() + ".bin";
+  ::signal(SIGALRM, on_alarm);
   for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ::signal(number, on_signal);
   if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(save_input);
 
@@ -179,7 +204,11 @@ int main(int argc, char** argv) {
   corpus.emplace_back();
   for (const std::string& text : corpus) run(text);
   Rng rng = Rng::split(seed, "fuzz driver");
-  for (std::uint64_t i = 0; i < runs; ++i) run(mutated(corpus, rng));
+  const tailor::SystemClock clock;
+  const auto end_ms = clock.now_ms() + static_cast<std::int64_t>(seconds) * 1000;
+  for (std::uint64_t i = 0; seconds > 0 ? clock.now_ms() < end_ms : i < runs; ++i) {
+    run(mutated(corpus, rng));
+  }
   std::printf("%llu inputs, seed %llu: no promise was broken\n",
               static_cast<unsigned long long>(g_run), static_cast<unsigned long long>(seed));
   return 0;

@@ -147,11 +147,11 @@ int exit_of(const Status& status, const char* command) {
   switch (status.code()) {
     case Code::kInvalidArgument:
     case Code::kNotFound:
+    case Code::kUnimplemented:  // sound, but of a kind that is not read
       return static_cast<int>(protocol::TrainerExit::kUsage);
     case Code::kResourceExhausted:
       return static_cast<int>(protocol::TrainerExit::kOom);
     case Code::kDataLoss:
-    case Code::kUnimplemented:
       return static_cast<int>(protocol::TrainerExit::kData);
     default:
       return static_cast<int>(protocol::TrainerExit::kInfrastructure);
