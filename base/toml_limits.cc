@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,7 @@ class TomlScan {
         continue;
       }
       if (begins_statement && c == '[') {
+        if (!header_has_a_name()) return excess("a table's name is missing behind the '['");
         read_header();
       } else if (c == '"' || c == '\'') {
         skip_string();
@@ -100,6 +102,15 @@ class TomlScan {
       default:
         break;
     }
+  }
+
+  bool header_has_a_name() const {
+    std::size_t at = at_ + 1;
+    if (at < text_.size() && text_[at] == '[') ++at;
+    while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
+    if (at == text_.size()) return false;
+    const auto c = static_cast<unsigned char>(text_[at]);
+    return c >= 0x80 || std::isalnum(c) != 0 || c == '_' || c == '-' || c == '"' || c == '\'';
   }
 
   /// "[a.b]" or "[[a.b]]" up to its last bracket; tables below start as deep as it says.

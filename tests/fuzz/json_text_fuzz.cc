@@ -33,6 +33,7 @@ std::vector<std::string> fuzz_seeds() {
       R"({"meta":{"text":1},"text":"größe 𝄞"})",
       R"({"text":"a","text":"b"})",
       R"([{"text":"a"}])",
+      std::string("{\"text\":\"a\"}\0", 13),
   };
 }
 
@@ -49,6 +50,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
     std::string other;
     const std::string other_wrong = fuzz::read(line, step, &other);
     expect(other_wrong == wrong && (!wrong.empty() || other == text), "parts do not matter");
+  }
+  if (line.find('\0') != line.npos) {  // the end of its text to nlohmann
+    expect(!wrong.empty(), "a NUL is refused");
+    return 0;
   }
   const auto parsed = nlohmann::json::parse(line, nullptr, false);
   const bool good = parsed.is_object() && parsed.contains("text") && parsed["text"].is_string();

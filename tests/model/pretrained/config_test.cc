@@ -165,6 +165,84 @@ TEST(Config, EveryFormOfRopeScalingIsRead) {
   refused(nested, Code::kUnimplemented, "rope_parameters");
 }
 
+// Fields of config.json files on the Hub: of the classes of transformers through its versions, of the
+// models' own code, and of those who converted or tuned them.
+TEST(Config, FieldsOfPublishedFilesThatChangeNothingAreReadPast) {
+  const json fields = json::parse(R"({
+    "_name_or_path": "meta-llama/Llama-3.2-1B", "_attn_implementation": "sdpa",
+    "_attn_implementation_autoset": true, "_attn_implementation_internal": null, "_commit_hash": "ab12",
+    "_flash_attn_2_enabled": true, "attn_implementation": "flash_attention_2", "_from_model_config": true,
+    "architectures": ["LlamaForCausalLM"],
+    "auto_map": {"AutoConfig": "configuration_llama.LlamaConfig"}, "attention_dropout": 0.1,
+    "hidden_dropout": 0.1, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "dropout": 0.1,
+    "bad_words_ids": [[1]], "bos_token_id": 128000, "eos_token_id": [128001, 128008], "pad_token_id": 0,
+    "unk_token_id": 0, "decoder_start_token_id": 1, "dtype": "bfloat16", "torch_dtype": "float16",
+    "gradient_checkpointing": true, "initializer_range": 0.02, "initializer_factor": 1.0,
+    "is_decoder": true, "is_encoder_decoder": false, "add_cross_attention": false,
+    "cross_attention_hidden_size": null, "keys_to_ignore_at_inference": ["past_key_values"],
+    "max_position_embeddings": 131072, "max_sequence_length": 2048, "model_max_length": 4096,
+    "max_new_tokens": 20, "min_p": 0.1, "num_labels": 2, "id2label": {"0": "a"}, "label2id": {"a": 0},
+    "num_logits_to_keep": 0, "output_router_logits": false, "pretraining_tp": 1, "pruned_heads": {},
+    "shared_input_output_embedding": false, "tf_legacy_loss": false, "tie_encoder_decoder": false,
+    "tokenizer_class": "LlamaTokenizer", "transformers.js_config": {"dtype": "q4"},
+    "transformers_version": "4.46.1", "unsloth_fixed": true, "unsloth_version": "2025.1", "use_cache": true,
+    "use_bfloat16": true, "use_flash_attention": true, "use_flash_attention_2": true, "use_flash_attn": true,
+    "use_sliding_window": false, "attention_bias": false, "mlp_bias": false, "rope_interleaved": false,
+    "quantization_config": null, "clip_qkv": null, "temperature": 0.6, "top_p": 0.9
+  })");
+  for (const std::string name : {"llama_untied", "olmo2", "mistral", "gemma2", "gemma3"}) {
+    const json plain = read(name + "/config.json");
+    json config = plain;
+    for (const auto& [key, value] : fields.items()) {
+      if (!config.contains(key)) config[key] = value;
+    }
+    EXPECT_EQ(parsed(config), parsed(plain)) << name;
+  }
+  json multimodal = read("gemma3_multimodal_prefix/config.json");
+  for (const auto& [key, value] : fields.items()) {
+    if (!multimodal.contains(key) && key != "max_position_embeddings") multimodal[key] = value;
+  }
+  EXPECT_EQ(parsed(multimodal), parsed(read("gemma3/config.json")));
+}
+
+TEST(Config, AFieldThatChangesNothingIsStillRefusedAtAValueThatDoes) {
+  const auto with = [](const std::string& key, const json& value) {
+    json config = read("llama_untied/config.json");
+    config[key] = value;
+    return config;
+  };
+  refused(with("pretraining_tp", 2), Code::kUnimplemented, "`pretraining_tp`");
+  refused(with("pruned_heads", {{"0", {1}}}), Code::kUnimplemented, "`pruned_heads`");
+  refused(with("use_sliding_window", true), Code::kUnimplemented, "`use_sliding_window`");
+  refused(with("shared_input_output_embedding", true), Code::kUnimplemented,
+          "`shared_input_output_embedding`");
+  refused(with("add_cross_attention", true), Code::kUnimplemented, "`add_cross_attention`");
+  refused(with("clip_qkv", 8.0), Code::kUnimplemented, "`clip_qkv`");
+  json own_code = with("auto_map", {{"AutoConfig", "configuration_x.XConfig"}});
+  own_code["model_type"] = "x";
+  refused(own_code, Code::kUnimplemented, "`model_type`");
+  refused(with("quantization_config", {{"quant_method", "fp8"}}), Code::kUnimplemented,
+          "quantised (fp8): unsupported");
+  json multimodal = read("gemma3_multimodal_prefix/config.json");
+  multimodal["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  refused(multimodal, Code::kUnimplemented, "quantised (gptq): unsupported");
+}
+
+TEST(Config, TextThatIsNoJsonObjectIsDamaged) {
+  using namespace std::string_literals;
+  const std::string good = read("llama_untied/config.json").dump();
+  for (const std::string& text :
+       {good + "\0"s, good + "\0 {}"s, good + "{}", good.substr(0, good.size() - 1), "[]"s,
+        good.substr(0, good.size() - 1) + ",\"vocab_size\":3}", std::string(200'000, '['),
+        good.substr(0, good.size() - 1) + ",\"x\":" + std::string(200'000, '[') +
+            std::string(200'000, ']') + "}"}) {
+    const auto form = parse_config(text, "x/config.json");
+    ASSERT_FALSE(form.has_value());
+    EXPECT_EQ(form.error().code(), Code::kDataLoss);
+    EXPECT_LT(form.error().message().size(), 400u);
+  }
+}
+
 TEST(Config, WhatWouldChangeTheNetworkIsRefusedByName) {
   const auto changed = [](const std::string& model, const std::string& key, const json& value) {
     json config = read(model + "/config.json");

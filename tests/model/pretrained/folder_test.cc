@@ -78,9 +78,18 @@ TEST_F(FolderTest, WhatDoesNotFitTogetherIsNamed) {
   index(R"({"weight_map":{"a":1}})");
   refused(Code::kDataLoss, "no text");
   index(R"({"weight_map":{"a":"one.safetensors")");
-  refused(Code::kDataLoss, "weight_map");
+  refused(Code::kDataLoss, "not JSON");
+  index(R"({"weight_map":{"a":"one.safetensors","a":"two.safetensors"}})");
+  refused(Code::kDataLoss, "twice");
   index(R"([])");
   refused(Code::kDataLoss, "weight_map");
+}
+
+TEST_F(FolderTest, WeightsOfAnotherKindAreUnsupportedByName) {
+  std::ofstream(folder_ + "/pytorch_model.bin") << "PK";
+  refused(Code::kUnimplemented, "pytorch_model.bin: weights of this kind are unsupported");
+  shard("model.safetensors", {"a"});
+  EXPECT_TRUE(open_pretrained(folder_).has_value());
 }
 
 TEST_F(FolderTest, AShardThatIsCutIsNamed) {

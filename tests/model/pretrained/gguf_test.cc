@@ -272,7 +272,51 @@ TEST_F(GgufTest, WhatIsWrongIsSaid) {
   says(GgufBuilder().tensor_at("t", {}, 0, 0), "has 0 sizes");
   says(GgufBuilder().tensor_at("t", {1, 1, 1, 1, 1}, 0, 0), "has 5 sizes");
   says(GgufBuilder().tensor_at("t", {33}, 8, 0), "no whole number of Q8_0 blocks");
-  says(GgufBuilder().tensor_at("t", {256}, 23, 0), "type 23", Code::kUnimplemented);
+}
+
+// The names and numbers of ggml.h, as the PyPI package gguf 0.17 has them, and those that ggml took back.
+TEST_F(GgufTest, TypesThatAreNotReadAreUnsupportedByName) {
+  const std::pair<std::uint32_t, std::string> types[] = {
+      {4, "Q4_2"},
+      {5, "Q4_3"},
+      {9, "Q8_1"},
+      {10, "Q2_K"},
+      {11, "Q3_K"},
+      {15, "Q8_K"},
+      {16, "IQ2_XXS"},
+      {17, "IQ2_XS"},
+      {18, "IQ3_XXS"},
+      {19, "IQ1_S"},
+      {20, "IQ4_NL"},
+      {21, "IQ3_S"},
+      {22, "IQ2_S"},
+      {23, "IQ4_XS"},
+      {24, "I8"},
+      {25, "I16"},
+      {26, "I32"},
+      {27, "I64"},
+      {28, "F64"},
+      {29, "IQ1_M"},
+      {31, "Q4_0_4_4"},
+      {34, "TQ1_0"},
+      {35, "TQ2_0"},
+      {38, "IQ4_NL_8_8"},
+      {39, "MXFP4"},
+      {40, "NVFP4"},
+      {41, "Q1_0"},
+      {42, "42, unknown to this version,"},
+      {0xffffffff, "4294967295, unknown to this version,"}};
+  for (const auto& [number, name] : types) {
+    put(GgufBuilder().tensor_at("t", {256}, number, 0).bytes());
+    EXPECT_THAT(refused(Code::kUnimplemented),
+                HasSubstr("tensor t: its type " + name + " is unsupported"));
+  }
+  for (const GgmlType type : {GgmlType::kF32, GgmlType::kF16, GgmlType::kQ4_0, GgmlType::kQ4_1,
+                              GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ8_0, GgmlType::kQ4_K,
+                              GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kBf16}) {
+    const auto number = static_cast<std::uint32_t>(type);
+    EXPECT_EQ(ggml_type_name(number), ggml_type(number)->name);
+  }
 }
 
 TEST_F(GgufTest, AFileThatIsNotThereIsNotFound) {

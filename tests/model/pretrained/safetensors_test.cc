@@ -184,9 +184,14 @@ TEST_F(SafetensorsTest, WrongHeadersAreRefusedWithWhatIsWrong) {
     std::string json;
     std::string says;
   } cases[] = {
-      {R"([1])", "not JSON"},
+      {R"([1])", "no JSON object"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})", "not JSON"},
-      {R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", "unknown type F33"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}{})", "not JSON"},
+      {std::string(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})") + '\0', "NUL"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       "twice"},
+      {std::string(100'000, '['), "deep"},
+      {R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})", "integers"},
       {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "does not fit"},
       {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "does not fit"},
       {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})",
@@ -207,6 +212,21 @@ TEST_F(SafetensorsTest, WrongHeadersAreRefusedWithWhatIsWrong) {
   }
   put(std::string(8, '\xff') + "rest of some other file");
   EXPECT_THAT(refused(Code::kDataLoss), HasSubstr("header length"));
+}
+
+// The names are those of the safetensors format.
+TEST_F(SafetensorsTest, TypesThatAreNotReadAreUnsupportedByName) {
+  for (const std::string type :
+       {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "U16", "U32", "U64", "C64"}) {
+    put(with_header(R"({"a":{"dtype":")" + type + R"(","shape":[8],"data_offsets":[0,8]}})",
+                    std::string(8, 'd')));
+    EXPECT_THAT(refused(Code::kUnimplemented),
+                HasSubstr("tensor a: its type " + type + " is unsupported"));
+  }
+  put(with_header(R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})",
+                  std::string(8, 'd')));
+  EXPECT_THAT(refused(Code::kUnimplemented),
+              HasSubstr("F33, unknown to this version, is unsupported"));
 }
 
 }  // namespace
