@@ -34,8 +34,11 @@ double norm(std::span<const double> vector) {
     for (std::size_t s = 0; s < kSums; ++s) sums[s] += vector[k + s] * vector[k + s];
   }
   for (; k < vector.size(); ++k) sums[k % kSums] += vector[k] * vector[k];
-  const double square =
-      ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  const auto total = [&sums] {
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
+           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  };
+  const double square = total();
   // Far from both ends of the range no square that matters was lost.
   if (square > 1e-200 && square < 1e200) return std::sqrt(square);
 
@@ -44,12 +47,12 @@ double norm(std::span<const double> vector) {
   if (largest == 0 || !std::isfinite(largest)) return largest;
   int exponent = 0;
   std::frexp(largest, &exponent);
-  double sum = 0;
-  for (const double x : vector) {
-    const double scaled = std::ldexp(x, -exponent);
-    sum += scaled * scaled;
+  std::fill(sums, sums + kSums, 0.0);
+  for (k = 0; k < vector.size(); ++k) {
+    const double scaled = std::ldexp(vector[k], -exponent);
+    sums[k % kSums] += scaled * scaled;
   }
-  return std::ldexp(std::sqrt(sum), exponent);
+  return std::ldexp(std::sqrt(total()), exponent);
 }
 
 Status check_finite(CloudView cloud, std::string_view what) {

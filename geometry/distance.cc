@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -24,6 +25,13 @@ struct PreparedRows : PaddedRows {
   using PaddedRows::PaddedRows;
   int exponent = 0;
 };
+
+// Roundings of half a spacing that a stored point may have gone through, on both sides together over
+// two: see "One point" in the header.
+constexpr double kRoundings = 4;
+
+// Asymmetry up to this share of an entry is taken for rounding, of float32 arithmetic at worst.
+constexpr double kRoundingShare = 1e-5;
 
 // Squares of numbers beyond these leave the range of float64; then the cloud is scaled by a power
 // of two, which is exact.
@@ -97,6 +105,24 @@ double inverse_sinh(double x) {
   return x >= 1 && x < 1e8 ? std::log(x + std::sqrt(x * x + 1)) : std::asinh(x);
 }
 
+// Below this a sum of squares may have lost what matters to underflow.
+constexpr double kTinySquare = 1e-280;
+
+// |a - b| of rows that are (nearly) equal, without underflow.
+double tiny_distance(const double* a, const double* b, std::size_t stride) {
+  double largest = 0;
+  for (std::size_t k = 0; k < stride; ++k) largest = std::max(largest, std::abs(a[k] - b[k]));
+  if (largest == 0) return 0;
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  double sum = 0;
+  for (std::size_t k = 0; k < stride; ++k) {
+    const double scaled = std::ldexp(a[k] - b[k], -exponent);
+    sum += scaled * scaled;
+  }
+  return std::ldexp(std::sqrt(sum), exponent);
+}
+
 // Turns |a - b|^2 of two prepared rows into the distance of one geometry.
 class Measure {
  public:
@@ -107,7 +133,8 @@ class Measure {
                     int exponent) const {
     switch (geometry_) {
       case Geometry::kRaw: {
-        const double distance = std::sqrt(squared);
+        const double distance =
+            squared < kTinySquare ? tiny_distance(a, b, stride) : std::sqrt(squared);
         return exponent == 0 ? distance : std::ldexp(distance, exponent);
       }
       case Geometry::kSpherical: {
@@ -122,17 +149,50 @@ class Measure {
     return 0;
   }
 
+  /// Up to here an angle between directions of that dimension is rounding; see the header.
+  double angle_resolution(std::size_t dimension, double spacing) const {
+    const double chord =
+        kRoundings * spacing + (static_cast<double>(dimension) / 8 + 8) * kFloat64Spacing / 2;
+    return (*this)(chord * chord, nullptr, nullptr, 0, 0);
+  }
+
  private:
   Geometry geometry_;
   double half_kappa_;  // kappa / 2
 };
 
+std::vector<double> raw_resolutions(CloudView cloud, double spacing) {
+  std::vector<double> result(cloud.count());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const double length = std::min(norm(cloud.row(i)), std::numeric_limits<double>::max());
+    result[i] = kRoundings * spacing * length;
+  }
+  return result;
+}
+
+// Of a matrix from outside: the upper quartile of a row stands for the norm.
+std::vector<double> outside_resolutions(std::span<const double> values, std::size_t count,
+                                        double spacing) {
+  std::vector<double> result(count), row;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto entries = values.subspan(i * count, count);
+    row.assign(entries.begin(), entries.end());
+    const auto quartile = row.begin() + static_cast<std::ptrdiff_t>(3 * (count - 1) / 4);
+    std::nth_element(row.begin(), quartile, row.end());
+    result[i] = kRoundings * spacing * *quartile;
+  }
+  return result;
+}
+
 Status check_entry(double value, std::size_t i, std::size_t j) {
   if (!std::isfinite(value) || value < 0) {
     return Status(Code::kInvalidArgument,
                   fmt::format("distance matrix: entry ({}, {}) is {}; distances are finite and not "
-                              "negative",
-                              i, j, value));
+                              "negative{}",
+                              i, j, value,
+                              value < 0 && value > -kRoundingShare
+                                  ? ". If that is rounding, repair it with numpy.maximum(D, 0)"
+                                  : ""));
   }
   return Status::ok();
 }
@@ -181,8 +241,8 @@ double hyperbolic_from_angle(double theta, double rho) {
 
 DistanceMatrix::DistanceMatrix(std::size_t count) : values_(count * count, 0.0), count_(count) {}
 
-Result<DistanceMatrix> DistanceMatrix::from_square(std::span<const double> values,
-                                                   std::size_t count) {
+Result<DistanceMatrix> DistanceMatrix::from_square(std::vector<double> values, std::size_t count,
+                                                   double spacing) {
   if (count != 0 && (values.size() / count != count || values.size() % count != 0)) {
     return error(Code::kInvalidArgument, fmt::format("distance matrix: {} values are not {} x {}",
                                                      values.size(), count, count));
@@ -190,35 +250,59 @@ Result<DistanceMatrix> DistanceMatrix::from_square(std::span<const double> value
   if (count == 0 && !values.empty()) {
     return error(Code::kInvalidArgument, "distance matrix: values given for no points");
   }
+  std::size_t worst_i = 0, worst_j = 0, worst_point = 0;
+  double worst = 0, worst_diagonal = 0;
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t j = 0; j <= i; ++j) {
       const double lower = values[i * count + j];
       const double upper = values[j * count + i];
-      TAILOR_RETURN_IF_ERROR(check_entry(lower, i, j));
-      TAILOR_RETURN_IF_ERROR(check_entry(upper, j, i));
-      if (lower != upper) {
-        return error(
-            Code::kInvalidArgument,
-            fmt::format("distance matrix: not symmetric, entry ({}, {}) is {} but ({}, {}) "
-                        "is {}",
-                        i, j, lower, j, i, upper));
+      TAILOR_RETURN_IF_ERROR(check_entry(i == j ? std::abs(lower) : lower, i, j));
+      TAILOR_RETURN_IF_ERROR(check_entry(i == j ? std::abs(upper) : upper, j, i));
+      if (std::abs(lower - upper) > worst) {
+        worst = std::abs(lower - upper);
+        worst_i = i;
+        worst_j = j;
       }
     }
-    if (values[i * count + i] != 0) {
-      return error(Code::kInvalidArgument,
-                   fmt::format("distance matrix: entry ({}, {}) on the diagonal is {}, not 0", i, i,
-                               values[i * count + i]));
+    if (std::abs(values[i * count + i]) > std::abs(worst_diagonal)) {
+      worst_diagonal = values[i * count + i];
+      worst_point = i;
     }
   }
+  if (worst > 0) {
+    const double lower = values[worst_i * count + worst_j],
+                 upper = values[worst_j * count + worst_i];
+    return error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "distance matrix: not symmetric, entry ({}, {}) is {} but ({}, {}) is {}; no pair "
+            "differs by more than these {:.3g}{}",
+            worst_i, worst_j, lower, worst_j, worst_i, upper, worst,
+            worst > kRoundingShare * std::max(lower, upper)
+                ? ", which is more than rounding: are these distances?"
+                : ". That is rounding: repair it with D = (D + D.T) / 2 in NumPy"));
+  }
+  if (worst_diagonal != 0) {
+    const double largest = *std::max_element(values.begin(), values.end());
+    return error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "distance matrix: entry ({}, {}) on the diagonal is {}, not 0; it is the largest "
+            "there{}",
+            worst_point, worst_point, worst_diagonal,
+            std::abs(worst_diagonal) > kRoundingShare * largest
+                ? ", and more than rounding: are these distances, not similarities?"
+                : ". That is rounding: repair it with numpy.fill_diagonal(D, 0)"));
+  }
   DistanceMatrix matrix;
-  matrix.values_.assign(values.begin(), values.end());
+  matrix.values_ = std::move(values);
   matrix.count_ = count;
-  matrix.refresh_extent();
+  matrix.unite(outside_resolutions(matrix.values_, count, spacing), spacing, 1);
   return matrix;
 }
 
 Result<DistanceMatrix> DistanceMatrix::from_lower_triangle(std::span<const double> values,
-                                                           std::size_t count) {
+                                                           std::size_t count, double spacing) {
   const std::size_t expected = count < 2 ? 0 : count * (count - 1) / 2;
   if (values.size() != expected) {
     return error(
@@ -236,25 +320,97 @@ Result<DistanceMatrix> DistanceMatrix::from_lower_triangle(std::span<const doubl
       matrix.values_[j * count + i] = values[at];
     }
   }
-  matrix.refresh_extent();
+  matrix.unite(outside_resolutions(matrix.values_, count, spacing), spacing, 1);
   return matrix;
 }
 
-void DistanceMatrix::set_extent(std::span<const double> row_maxima) {
-  enclosing_radius_ = 0;
-  diameter_ = 0;
-  if (row_maxima.empty()) return;
-  enclosing_radius_ = *std::min_element(row_maxima.begin(), row_maxima.end());
-  diameter_ = *std::max_element(row_maxima.begin(), row_maxima.end());
+// Finds the points that are one with an earlier one and gives them its row; sets the extent.
+// `outside_spacing`: 0 for a matrix that was measured here; else of its numbers, and points are one
+// only if their rows say so, too (the matrix may be no metric).
+void DistanceMatrix::unite(std::vector<double> resolutions, double outside_spacing, int threads) {
+  resolutions_ = std::move(resolutions);
+  duplicates_ = 0;
+  const std::size_t n = count_;
+  std::vector<double> maxima(n, 0.0);
+  std::vector<char> near(n, 0);  // to some earlier point
+  parallel_for(threads, (n + kTile - 1) / kTile, [&](std::size_t tile) {
+    for (std::size_t i = tile * kTile; i < std::min(n, (tile + 1) * kTile); ++i) {
+      const auto entries = row(i);
+      const double own = resolutions_[i];
+      bool found = false;
+      for (std::size_t j = 0; j < i; ++j) {
+        found |= entries[j] <= std::max(own, resolutions_[j]);
+      }
+      near[i] = found;
+      maxima[i] = *std::max_element(entries.begin(), entries.end());
+    }
+  });
+  const auto one_point = [&](std::size_t i, std::size_t j) {
+    const double apart = values_[i * n + j];
+    const double limit = std::max(resolutions_[i], resolutions_[j]);
+    if (apart > limit) return false;
+    if (outside_spacing == 0 || apart == 0) return true;
+    const auto a = row(i), b = row(j);
+    for (std::size_t k = 0; k < n; ++k) {
+      const double rounding = 2 * limit + kRoundings * outside_spacing * std::max(a[k], b[k]);
+      if (k != i && k != j && std::abs(a[k] - b[k]) > rounding) return false;
+    }
+    return true;
+  };
+  std::vector<std::size_t> leader(n);
+  bool moved = false;  // some entry is not what a duplicate's would be
+  for (std::size_t i = 0; i < n; ++i) {
+    leader[i] = i;
+    for (std::size_t j = 0; near[i] && j < i; ++j) {
+      if (leader[j] != j || !one_point(i, j)) continue;
+      ++duplicates_;
+      // A matrix from outside that says 0 itself is used as it is.
+      if (outside_spacing != 0 && values_[i * n + j] == 0) break;
+      leader[i] = j;
+      moved = true;
+      break;
+    }
+  }
+  if (moved) {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (leader[i] == i) continue;
+      for (std::size_t k = 0; k < n; ++k) {
+        const double entry = values_[leader[i] * n + leader[k]];
+        values_[i * n + k] = values_[k * n + i] = entry;
+      }
+    }
+    refresh_extent();
+  } else {
+    enclosing_radius_ = n == 0 ? 0 : *std::min_element(maxima.begin(), maxima.end());
+    diameter_ = n == 0 ? 0 : *std::max_element(maxima.begin(), maxima.end());
+  }
 }
 
 void DistanceMatrix::refresh_extent() {
-  std::vector<double> maxima(count_, 0.0);
+  enclosing_radius_ = 0;
+  diameter_ = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     const auto entries = row(i);
-    maxima[i] = *std::max_element(entries.begin(), entries.end());
+    const double farthest = *std::max_element(entries.begin(), entries.end());
+    enclosing_radius_ = i == 0 ? farthest : std::min(enclosing_radius_, farthest);
+    diameter_ = std::max(diameter_, farthest);
   }
-  set_extent(maxima);
+}
+
+std::optional<std::size_t> condensed_points(std::size_t length) {
+  // n (n - 1) / 2 = length; the root is right to a unit or so.
+  const double root = (1 + std::sqrt(1 + 8 * static_cast<double>(length))) / 2;
+  for (std::size_t n = std::max<std::size_t>(2, static_cast<std::size_t>(root)) - 1;
+       n <= static_cast<std::size_t>(root) + 1; ++n) {
+    if ((n % 2 == 0 ? n / 2 * (n - 1) : (n - 1) / 2 * n) == length) return n;
+  }
+  return std::nullopt;
+}
+
+double distance_memory_bytes(std::size_t count, std::size_t dimension) {
+  const double n = static_cast<double>(count);
+  const double padded = static_cast<double>(PaddedRows::padded_width(dimension));
+  return 8 * n * n + 8 * n * padded + 32 * n;
 }
 
 Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions& options) {
@@ -269,8 +425,6 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
   const std::size_t n = rows.count;
   DistanceMatrix matrix(n);
   const std::size_t side = (n + kTile - 1) / kTile;
-  // Slot [tile][i] holds the largest entry of row i within that tile; each has one writer.
-  std::vector<double> tile_maxima(side * n, 0.0);
   const Measure measure(options);
   double* out = matrix.values_.data();
   // A device leaves the squared differences where the distances will be.
@@ -291,17 +445,15 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
         const double value = measure(apart, rows.row(i), rows.row(j), rows.stride, rows.exponent);
         out[i * n + j] = value;
         out[j * n + i] = value;
-        tile_maxima[tj * n + i] = std::max(tile_maxima[tj * n + i], value);
-        tile_maxima[ti * n + j] = std::max(tile_maxima[ti * n + j], value);
       }
     }
   });
 
-  std::vector<double> maxima(n, 0.0);
-  for (std::size_t tile = 0; tile < side; ++tile) {
-    for (std::size_t i = 0; i < n; ++i) maxima[i] = std::max(maxima[i], tile_maxima[tile * n + i]);
-  }
-  matrix.set_extent(maxima);
+  matrix.unite(
+      options.geometry == Geometry::kRaw
+          ? raw_resolutions(cloud, options.spacing)
+          : std::vector<double>(n, measure.angle_resolution(cloud.dimension(), options.spacing)),
+      0, options.threads);
   if (!std::isfinite(matrix.diameter())) {
     return error(
         Code::kInvalidArgument,
@@ -367,7 +519,9 @@ Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix&
       }
     }
   });
-  matrix.refresh_extent();
+  matrix.unite(
+      std::vector<double>(n, measure.angle_resolution(cloud.dimension(), spherical.spacing)), 0,
+      options.threads);
   return matrix;
 }
 
@@ -382,6 +536,11 @@ DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rh
       out[i * n + j] = value;
       out[j * n + i] = value;
     }
+  }
+  // One point stays one point, and its row its row.
+  matrix.duplicates_ = angles.duplicates();
+  for (std::size_t i = 0; i < n; ++i) {
+    matrix.resolutions_.push_back(hyperbolic_from_angle(angles.resolution(i), rho));
   }
   matrix.refresh_extent();
   return matrix;
@@ -402,6 +561,7 @@ Result<std::vector<double>> displacements(CloudView before, CloudView after,
   const std::size_t dimension = before.dimension();
   const std::size_t stride = PaddedRows(1, dimension).stride;
   const Measure measure(options);
+  const double rounding = raw ? 0 : measure.angle_resolution(dimension, options.spacing);
   constexpr double kNoDirectionBefore = -1, kNoDirectionAfter = -2;  // no distance is negative
   std::vector<double> result(before.count());
   constexpr std::size_t kBlock = 64;  // points that share a pair of buffers
@@ -420,7 +580,8 @@ Result<std::vector<double>> displacements(CloudView before, CloudView after,
         continue;
       }
       const double squared = squared_difference(a.data(), b.data(), stride);
-      result[i] = measure(squared, a.data(), b.data(), stride, exponent);
+      const double moved = measure(squared, a.data(), b.data(), stride, exponent);
+      result[i] = moved <= rounding ? 0 : moved;
     }
   });
   for (std::size_t i = 0; i < result.size(); ++i) {

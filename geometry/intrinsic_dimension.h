@@ -19,10 +19,14 @@
 //   levina_bickel_mean           mean of m_i, the paper's own
 //   levina_bickel_mean_unbiased  mean of m_i with k - 2
 //
-// Points at distance 0 of an earlier one are duplicates (repeated tokens at layer 0): they are
-// dropped and counted before anything else. Fewer than `points_min` points are refused: the
-// estimate would be noise. All mu equal to 1 leaves d undefined: an error. Known bias: too low for
-// d above about 8.
+// Points at distance 0 of an earlier one are duplicates (repeated tokens at layer 0; distance.h says when
+// two points are one): they are dropped and counted before anything else. Fewer than `points_min` points
+// are refused: the estimate would be noise.
+//   Estimates that are not defined are refused with their reason, never given as NaN or infinity, and so
+// is what only rounding would define (distances that differ by less than DistanceMatrix::resolution): every
+// mu equal to 1 (a grid, a simplex), every mu that the fit keeps (a line of equal steps, but for its
+// ends), a point with all k neighbours equally far, a fit that keeps fewer than two points.
+//   Known bias: too low for d above about 8.
 //
 // Cost: n^2 on a distance matrix that is there already, plus selection of k neighbours a row.
 //
@@ -59,14 +63,18 @@ struct DimensionEstimate {
   std::vector<double> local;  ///< m_i of the points that were kept, in their order
 };
 
+/// Bytes held at once beside the matrix.
+double dimension_memory_bytes(std::size_t points, const DimensionOptions& options);
+
 /// Errors: kInvalidArgument on a bad option, too few distinct points (fewer than points_min or than
-/// neighbours + 1), or distances that leave the dimension undefined.
+/// neighbours + 1), or distances that leave an estimate undefined. Every number of a result is finite
+/// and positive.
 Result<DimensionEstimate> intrinsic_dimension(const DistanceMatrix& distances,
                                               const DimensionOptions& options = {});
 
 /// Estimates at N, N/2 and N/4 points (seeded nested subsets of the distinct points), for as long
-/// as enough are left: an estimate that moves with N depends on the scale and is
-/// to be read with care.
+/// as enough are left: an estimate that moves with N depends on the scale and is to be read with
+/// care. Errors: as above, at any of them.
 Result<std::vector<DimensionEstimate>> dimension_by_scale(const DistanceMatrix& distances,
                                                           const DimensionOptions& options = {});
 

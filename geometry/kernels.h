@@ -23,12 +23,16 @@ struct PaddedRows {
   std::size_t count = 0;
   std::size_t stride = 0;
 
+  static constexpr std::size_t padded_width(std::size_t width) {
+    return (width + kLanes - 1) / kLanes * kLanes;
+  }
+
   PaddedRows() = default;
   /// All zero.
   PaddedRows(std::size_t row_count, std::size_t width)
-      : values(row_count * ((width + kLanes - 1) / kLanes * kLanes), 0.0),
+      : values(row_count * padded_width(width), 0.0),
         count(row_count),
-        stride((width + kLanes - 1) / kLanes * kLanes) {}
+        stride(padded_width(width)) {}
 
   double* row(std::size_t i) { return values.data() + i * stride; }
   const double* row(std::size_t i) const { return values.data() + i * stride; }

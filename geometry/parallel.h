@@ -8,6 +8,9 @@
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
+#include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -15,14 +18,22 @@
 namespace tailor::geometry {
 
 /// Calls body(i) once for every i in [0, count), on up to `threads` threads (the caller's among
-/// them; values below 2 mean the caller's alone). Returns when all are done. `body` must not throw
-/// and must not write what another item reads or writes. Fewer threads are used when the system
-/// gives no more.
+/// them; values below 2 mean the caller's alone). Returns when all are done. `body` must not write
+/// what another item reads or writes. If it throws (no memory left), the items that were not begun
+/// are left out and the first exception comes out here. Fewer threads are used when the system gives
+/// no more.
 template <typename Body>
 void parallel_for(int threads, std::size_t count, const Body& body) {
   std::atomic<std::size_t> next{0};
-  const auto drain = [&next, &body, count] {
-    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i);
+  std::exception_ptr failure;
+  std::once_flag failed;
+  const auto drain = [&] {
+    try {
+      for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i);
+    } catch (...) {
+      std::call_once(failed, [&failure] { failure = std::current_exception(); });
+      next.store(count);
+    }
   };
   std::vector<std::jthread> helpers;
   for (int t = 1; t < threads && static_cast<std::size_t>(t) < count; ++t) {
@@ -30,9 +41,13 @@ void parallel_for(int threads, std::size_t count, const Body& body) {
       helpers.emplace_back(drain);
     } catch (const std::system_error&) {
       break;  // the system is out of threads: the ones we have do all the work
+    } catch (const std::bad_alloc&) {
+      break;  // the same
     }
   }
   drain();
+  helpers.clear();  // joins
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace tailor::geometry
