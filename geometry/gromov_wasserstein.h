@@ -34,7 +34,7 @@
 // further start is tried.
 //
 // Cost: about 2 n^3 a product and up to n^3 an assignment; n = 256 takes some milliseconds a start.
-// Memory: about 6 n^2 doubles a start. Matrices are scaled by a power of two first.
+// Memory: 2 n^2 doubles a start and 3 n^2 a thread, see gromov_memory_bytes. Matrices are scaled by a power of two first.
 //
 // Threads: pure function; starts run on up to `threads` threads. The result does not depend on it.
 #pragma once
@@ -103,6 +103,9 @@ struct GromovResult {
       permutation;              ///< point i of A is matched with point permutation[i] of B
   std::vector<GromovRun> runs;  ///< every start that was tried
 };
+
+/// Bytes that gromov_wasserstein holds at once beside the two matrices, at most.
+double gromov_memory_bytes(std::size_t points, const GromovOptions& options = {});
 
 /// E(p). REQUIRES: a.count() == b.count() == permutation.size(), a permutation.
 double gromov_energy(const DistanceMatrix& a, const DistanceMatrix& b,

@@ -18,6 +18,8 @@ namespace {
 
 // With one point the shifted fit would be 0.
 constexpr std::size_t kFittedMin = 2;
+// See DimensionEstimate::crowded.
+constexpr double kCrowdedShare = 1e-5;
 
 std::vector<std::uint32_t> distinct_points(const DistanceMatrix& distances) {
   std::vector<std::uint32_t> kept;
@@ -130,6 +132,13 @@ Result<DimensionEstimate> estimate(const DistanceMatrix& distances,
   const double count = static_cast<double>(n), order = static_cast<double>(k);
   result.two_nn = (count - 1) / log_sum;
   result.two_nn_biased = count / log_sum;
+  std::vector<double> nearest_one(n);
+  for (std::size_t i = 0; i < n; ++i) nearest_one[i] = neighbours[i * k];
+  const auto median = nearest_one.begin() + static_cast<std::ptrdiff_t>(n / 2);
+  std::nth_element(nearest_one.begin(), median, nearest_one.end());
+  const double crowded = kCrowdedShare * *median;
+  result.crowded = static_cast<std::size_t>(std::count_if(
+      nearest_one.begin(), nearest_one.end(), [crowded](double r) { return r < crowded; }));
   std::sort(ratios.begin(), ratios.end(),
             [](const Ratio& a, const Ratio& b) { return a.log < b.log; });
   const auto share = static_cast<std::size_t>(std::floor((1 - options.discarded) * count));

@@ -60,6 +60,11 @@ struct DimensionEstimate {
   double levina_bickel_unbiased = 0;
   double levina_bickel_mean = 0;
   double levina_bickel_mean_unbiased = 0;
+  /// Points whose nearest other point is less than 1e-5 of the median such distance away. In a cloud
+  /// of one dimension or more there are next to none; many are repeats that were rounded more coarsely
+  /// than the type of the numbers says (a matrix by arccos, float32 kept as float64), and then the
+  /// estimates are of that rounding.
+  std::size_t crowded = 0;
   std::vector<double> local;  ///< m_i of the points that were kept, in their order
 };
 

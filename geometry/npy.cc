@@ -3,10 +3,13 @@
 #include "geometry/npy.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -15,6 +18,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "geometry/distance.h"
 
 namespace tailor::geometry {
 namespace {
@@ -240,7 +244,31 @@ void convert(const std::string& bytes, std::vector<Out>& out) {
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<Out>(entry<T>(bytes, i));
 }
 
-Result<NpyArray> parse(std::string_view bytes) {
+void convert_to_doubles(NpyType type, const std::string& bytes, std::vector<double>& out) {
+  switch (type) {
+    case NpyType::kF4:
+      return convert<float>(bytes, out);
+    case NpyType::kF8:
+      return convert<double>(bytes, out);
+    case NpyType::kI4:
+      return convert<std::int32_t>(bytes, out);
+    case NpyType::kI8:
+      return convert<std::int64_t>(bytes, out);
+    case NpyType::kU2:
+      return convert<std::uint16_t>(bytes, out);
+  }
+}
+
+// What comes before the numbers.
+struct Preamble {
+  ElementType element = {NpyType::kF8, false};
+  Header header;
+  std::size_t start = 0;  // of the numbers
+  std::size_t size = 0;   // of the numbers, in bytes
+};
+
+// Bytes that say how long the header is. Errors: not .npy, or a version that is not known.
+Result<std::size_t> prefix_size(std::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic) {
     if (bytes.size() < kMagic.size() && kMagic.starts_with(bytes)) {
       return error(Code::kDataLoss,
@@ -249,59 +277,84 @@ Result<NpyArray> parse(std::string_view bytes) {
     return error(Code::kDataLoss, "not a .npy file: it does not start with \\x93NUMPY");
   }
   if (bytes.size() < 10) return error(Code::kDataLoss, "cut short within the first 10 bytes");
-  const auto byte = [bytes](std::size_t i) {
-    return static_cast<std::size_t>(static_cast<unsigned char>(bytes[i]));
-  };
-  const std::size_t major = byte(6);
-  if (major < 1 || major > 3 || byte(7) != 0) {
+  const int major = static_cast<unsigned char>(bytes[6]),
+            minor = static_cast<unsigned char>(bytes[7]);
+  if (major < 1 || major > 3 || minor != 0) {
     return error(
         Code::kUnimplemented,
-        fmt::format(".npy version {}.{} is not known; 1.0, 2.0 and 3.0 are", major, byte(7)));
+        fmt::format(".npy version {}.{} is not known; 1.0, 2.0 and 3.0 are", major, minor));
   }
-  std::size_t header_size = byte(8) | byte(9) << 8;
-  std::size_t start = 10;
-  if (major > 1) {
-    if (bytes.size() < 12) return error(Code::kDataLoss, "cut short within the first 12 bytes");
-    header_size |= byte(10) << 16 | byte(11) << 24;
-    start = 12;
-  }
-  if (bytes.size() - start < header_size) {
-    return error(Code::kDataLoss, fmt::format("cut short within the header ({} of {} bytes)",
-                                              bytes.size() - start, header_size));
-  }
-  TAILOR_ASSIGN_OR_RETURN(const Header header,
-                          HeaderReader(bytes.substr(start, header_size)).read());
-  TAILOR_ASSIGN_OR_RETURN(const ElementType element, parse_descr(header.descr));
+  return major == 1 ? 10 : 12;
+}
 
-  const std::size_t width = npy_type_bytes(element.type);
-  const std::string_view data = bytes.substr(start + header_size);
-  std::size_t size = width;
-  for (const std::size_t length : header.shape) {
+// REQUIRES: `bytes` begins with a prefix of that size.
+std::size_t header_size(std::string_view bytes, std::size_t prefix) {
+  std::size_t size = 0;
+  for (std::size_t i = prefix; i-- > 8;) {
+    size = size << 8 | static_cast<std::size_t>(static_cast<unsigned char>(bytes[i]));
+  }
+  return size;
+}
+
+Result<Preamble> parse_preamble(std::string_view bytes) {
+  TAILOR_ASSIGN_OR_RETURN(const std::size_t prefix, prefix_size(bytes));
+  if (bytes.size() < prefix) {
+    return error(Code::kDataLoss, fmt::format("cut short within the first {} bytes", prefix));
+  }
+  const std::size_t length = header_size(bytes, prefix);
+  if (bytes.size() - prefix < length) {
+    return error(Code::kDataLoss, fmt::format("cut short within the header ({} of {} bytes)",
+                                              bytes.size() - prefix, length));
+  }
+  Preamble preamble;
+  TAILOR_ASSIGN_OR_RETURN(preamble.header, HeaderReader(bytes.substr(prefix, length)).read());
+  TAILOR_ASSIGN_OR_RETURN(preamble.element, parse_descr(preamble.header.descr));
+  preamble.start = prefix + length;
+  preamble.size = npy_type_bytes(preamble.element.type);
+  for (const std::size_t length_k : preamble.header.shape) {
     // A zero length makes the array empty however large the others are.
-    if (length != 0 && size > std::numeric_limits<std::size_t>::max() / length) {
+    if (length_k != 0 && preamble.size > std::numeric_limits<std::size_t>::max() / length_k) {
       return error(bad_header("'shape' describes more bytes than there can be"));
     }
-    size *= length;
+    preamble.size *= length_k;
   }
-  if (data.size() < size) {
-    return error(Code::kDataLoss,
-                 fmt::format("cut short: the header promises {} bytes of numbers, {} are there",
-                             size, data.size()));
+  return preamble;
+}
+
+// Compares what the header promises with the bytes that are there.
+Status check_size(std::size_t promised, std::size_t there) {
+  if (there < promised) {
+    return Status(Code::kDataLoss,
+                  fmt::format("cut short: the header promises {} bytes of numbers, {} are there",
+                              promised, there));
   }
-  if (data.size() > size) {
-    return error(Code::kInvalidArgument,
-                 fmt::format("{} bytes follow the {} bytes of numbers that the header promises",
-                             data.size() - size, size));
+  if (there > promised) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} bytes follow the {} bytes of numbers that the header promises",
+                              there - promised, promised));
   }
+  return Status::ok();
+}
+
+Result<NpyArray> parse(std::string_view bytes) {
+  TAILOR_ASSIGN_OR_RETURN(const Preamble preamble, parse_preamble(bytes));
+  const std::size_t width = npy_type_bytes(preamble.element.type);
+  const std::string_view data = bytes.substr(preamble.start);
+  TAILOR_RETURN_IF_ERROR(check_size(preamble.size, data.size()));
   NpyArray array;
-  array.type = element.type;
-  array.shape = header.shape;
-  array.bytes = header.fortran_order && header.shape.size() > 1 && size != 0
-                    ? to_c_order(data, header.shape, width)
+  array.type = preamble.element.type;
+  array.shape = preamble.header.shape;
+  array.bytes = preamble.header.fortran_order && array.shape.size() > 1 && !data.empty()
+                    ? to_c_order(data, array.shape, width)
                     : std::string(data);
-  if (element.swapped) swap_bytes(array.bytes, width);
+  if (preamble.element.swapped) swap_bytes(array.bytes, width);
   return array;
 }
+
+// Bytes read from a file at a time, a multiple of every width.
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+// NumPy writes some hundred bytes.
+constexpr std::size_t kHeaderBytesMax = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -339,23 +392,7 @@ std::size_t NpyArray::size() const { return bytes.size() / npy_type_bytes(type);
 
 std::vector<double> NpyArray::to_doubles() const {
   std::vector<double> out(size());
-  switch (type) {
-    case NpyType::kF4:
-      convert<float>(bytes, out);
-      break;
-    case NpyType::kF8:
-      convert<double>(bytes, out);
-      break;
-    case NpyType::kI4:
-      convert<std::int32_t>(bytes, out);
-      break;
-    case NpyType::kI8:
-      convert<std::int64_t>(bytes, out);
-      break;
-    case NpyType::kU2:
-      convert<std::uint16_t>(bytes, out);
-      break;
-  }
+  convert_to_doubles(type, bytes, out);
   return out;
 }
 
@@ -391,19 +428,152 @@ Result<NpyArray> read_npy(const std::string& path) {
   return parse_npy(bytes, path);
 }
 
+Result<NpyFile> NpyFile::open(const std::string& path) {
+  NpyFile npy;
+  npy.path_ = path;
+  npy.file_.reset(std::fopen(path.c_str(), "rbe"));
+  if (!npy.file_) return error(errno_status(errno, "open", path));
+  struct stat info {};
+  if (::fstat(::fileno(npy.file_.get()), &info) != 0)
+    return error(errno_status(errno, "stat", path));
+  if (S_ISDIR(info.st_mode)) {
+    return error(Code::kInvalidArgument, fmt::format("{} is a directory, not a file", path));
+  }
+  const auto read_on = [&npy](std::string& bytes, std::size_t size) {
+    const std::size_t had = bytes.size();
+    bytes.resize(size);
+    bytes.resize(had + std::fread(bytes.data() + had, 1, size - had, npy.file_.get()));
+  };
+  std::string start;
+  read_on(start, 12);
+  if (std::ferror(npy.file_.get())) return error(errno_status(errno, "read", path));
+  auto prefix = prefix_size(start);
+  if (!prefix) return error(prefix.error().with_context(path));
+  if (start.size() >= *prefix) {
+    const std::size_t length = header_size(start, *prefix);
+    if (length > kHeaderBytesMax) {
+      return error(
+          bad_header(fmt::format("it is {} bytes long; up to {} are read", length, kHeaderBytesMax))
+              .with_context(path));
+    }
+    read_on(start, std::max(start.size(), *prefix + length));
+  }
+  auto preamble = parse_preamble(start);
+  if (!preamble) return error(preamble.error().with_context(path));
+  const std::size_t width = npy_type_bytes(preamble->element.type);
+  if (S_ISREG(info.st_mode)) {
+    const auto there = static_cast<std::size_t>(info.st_size);
+    const Status status = check_size(preamble->size, there - std::min(there, preamble->start));
+    if (!status.is_ok()) return error(status.with_context(path));
+  }
+  npy.type_ = preamble->element.type;
+  npy.swapped_ = preamble->element.swapped;
+  npy.fortran_order_ = preamble->header.fortran_order;
+  npy.shape_ = preamble->header.shape;
+  npy.size_ = preamble->size / width;
+  npy.block_ = start.substr(preamble->start);  // numbers that were read with a very short header
+  return npy;
+}
+
+double NpyFile::spacing() const {
+  return type_ == NpyType::kF4 ? kFloat32Spacing : kFloat64Spacing;
+}
+
+Result<std::span<const double>> NpyFile::next() {
+  const std::size_t width = npy_type_bytes(type_);
+  const std::size_t wanted = std::min(kBlockBytes, (size_ - taken_) * width);
+  const std::size_t had = block_.size();
+  if (wanted > had) {
+    block_.resize(wanted);
+    const std::size_t got = std::fread(block_.data() + had, 1, wanted - had, file_.get());
+    if (std::ferror(file_.get())) return error(errno_status(errno, "read", path_));
+    if (had + got < wanted) {
+      return error(check_size(size_ * width, taken_ * width + had + got).with_context(path_));
+    }
+  }
+  if (wanted == 0 && (had > 0 || std::fgetc(file_.get()) != EOF)) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("{}: more bytes follow the {} bytes of numbers that the header promises", path_,
+                    size_ * width));
+  }
+  const std::string rest = block_.substr(std::min(wanted, block_.size()));
+  block_.resize(wanted);
+  if (swapped_) swap_bytes(block_, width);
+  numbers_.resize(wanted / width);
+  convert_to_doubles(type_, block_, numbers_);
+  block_ = rest;
+  taken_ += numbers_.size();
+  return std::span<const double>(numbers_);
+}
+
+std::size_t NpyFile::place(std::size_t k) const {
+  if (!fortran_order_ || shape_.size() < 2) return k;
+  std::size_t place = 0, stride = size_;
+  for (const std::size_t length : shape_) {  // the first index runs fastest in the file
+    stride /= length;
+    place += k % length * stride;
+    k /= length;
+  }
+  return place;
+}
+
+template <typename Take>
+Status NpyFile::take_all(const Take& take) {
+  std::size_t at = taken_;
+  while (true) {
+    auto numbers = next();
+    if (!numbers) return numbers.error();
+    if (numbers->empty()) return Status::ok();
+    if (!fortran_order_ || shape_.size() < 2) {
+      for (const double number : *numbers) take(at++, number);
+    } else {
+      for (const double number : *numbers) take(place(at++), number);
+    }
+  }
+}
+
+Result<std::vector<double>> NpyFile::doubles() {
+  std::vector<double> out(size_);
+  TAILOR_RETURN_IF_ERROR(take_all([&out](std::size_t at, double number) { out[at] = number; }));
+  return out;
+}
+
+Result<std::vector<float>> NpyFile::floats(
+    bool& rounded, const std::function<std::string(std::size_t)>& name_entry) {
+  std::vector<float> out(size_);
+  std::optional<std::pair<std::size_t, double>> bad;  // the first in C order
+  TAILOR_RETURN_IF_ERROR(take_all([&](std::size_t at, double number) {
+    if (!(std::abs(number) <= std::numeric_limits<float>::max())) {
+      if (!bad || at < bad->first) bad = {at, number};
+      return;
+    }
+    out[at] = static_cast<float>(number);
+    if (static_cast<double>(out[at]) != number) rounded = true;
+  }));
+  if (bad) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("{}: {} is {}; every coordinate must be a finite number within the range of "
+                    "float32",
+                    path_, name_entry(bad->first), bad->second));
+  }
+  return out;
+}
+
 Result<Cloud> read_npy_cloud(const std::string& path) {
-  TAILOR_ASSIGN_OR_RETURN(const NpyArray array, read_npy(path));
-  if (array.shape.size() != 2) {
+  TAILOR_ASSIGN_OR_RETURN(NpyFile file, NpyFile::open(path));
+  if (file.shape().size() != 2) {
     return error(
         Code::kInvalidArgument,
         fmt::format("{}: a cloud has two dimensions, points by coordinates; this array has "
                     "{}",
-                    path, array.shape.size()));
+                    path, file.shape().size()));
   }
   Cloud cloud;
-  cloud.values = array.to_doubles();
-  cloud.count = array.shape[0];
-  cloud.dimension = array.shape[1];
+  TAILOR_ASSIGN_OR_RETURN(cloud.values, file.doubles());
+  cloud.count = file.shape()[0];
+  cloud.dimension = file.shape()[1];
   return cloud;
 }
 

@@ -11,7 +11,10 @@
 
 #include "base/rng.h"
 #include "geometry/cloud.h"
+#include "geometry/gromov_wasserstein.h"
+#include "geometry/kernels.h"
 #include "geometry/parallel.h"
+#include "geometry/rips.h"
 #include "geometry/statistics/table.h"
 
 namespace tailor::geometry {
@@ -136,13 +139,17 @@ Result<PairWorkspace> make_pair(const LayerClouds& layer, std::span<const std::u
                                {after, positions.size(), layer.dimension}, options);
 }
 
+struct Evaluated {
+  std::vector<double> values;
+  std::size_t duplicates = 0;
+};
+
 // Values of one (layer, subsample): geometries x statistics, in entry order. Without `with_linear`
 // those of linear statistics are left at 0.
-Result<std::vector<double>> evaluate_all(const LayerClouds& layer,
-                                         std::span<const std::uint32_t> positions,
-                                         std::size_t small, bool with_linear,
-                                         std::span<const Statistic* const> chosen,
-                                         const StatisticOptions& options) {
+Result<Evaluated> evaluate_all(const LayerClouds& layer, std::span<const std::uint32_t> positions,
+                               std::size_t small, bool with_linear,
+                               std::span<const Statistic* const> chosen,
+                               const StatisticOptions& options) {
   const bool any_linear =
       with_linear && std::any_of(chosen.begin(), chosen.end(), [](const Statistic* s) {
         return s->sample == SampleSize::kLinear;
@@ -157,11 +164,11 @@ Result<std::vector<double>> evaluate_all(const LayerClouds& layer,
   if (any_pairwise) {
     TAILOR_ASSIGN_OR_RETURN(pairwise, make_pair(layer, positions.first(small), options));
   }
-  std::vector<double> values;
+  Evaluated result;
   for (const Geometry geometry : kGeometries) {
     for (const Statistic* statistic : chosen) {
       if (statistic->sample == SampleSize::kLinear && !with_linear) {
-        values.push_back(0);
+        result.values.push_back(0);
         continue;
       }
       PairWorkspace& pair = statistic->sample == SampleSize::kLinear ? *linear : *pairwise;
@@ -170,10 +177,11 @@ Result<std::vector<double>> evaluate_all(const LayerClouds& layer,
         return error(value.error().with_context(fmt::format(
             "{}, {} {}", layer_label(layer), geometry_name(geometry), statistic->name)));
       }
-      values.push_back(*value);
+      result.values.push_back(*value);
     }
   }
-  return values;
+  if (pairwise) result.duplicates = pairwise->duplicates();
+  return result;
 }
 
 Result<std::vector<const Statistic*>> choose(const WorkOptions& options) {
@@ -230,6 +238,16 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
     TAILOR_RETURN_IF_ERROR(check_side(layer, layer.before, "before", positions));
     TAILOR_RETURN_IF_ERROR(check_side(layer, layer.after, "after", positions));
   }
+  const double needed = work_memory_bytes(layers.size(), positions, layers[0].dimension, options);
+  if (needed > options.memory_bytes_max) {
+    return error(
+        Code::kResourceExhausted,
+        fmt::format("work of {} tokens in subsamples of {} (shift: {}) on {} threads needs {:.3g} "
+                    "GiB, the limit is {:.3g} GiB; take smaller subsamples or fewer threads",
+                    positions, std::min(options.tokens, positions),
+                    std::min(options.linear_tokens, positions), options.threads, needed / (1 << 30),
+                    options.memory_bytes_max / (1 << 30)));
+  }
   const std::vector<std::uint32_t> usable = usable_positions(layers, positions);
   profile.dropped = positions - usable.size();
   if (usable.empty()) {
@@ -247,14 +265,15 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
   const std::size_t runs = profile.subsamples;
   // Large samples that hold every position are all the same one: measured once.
   const bool one_linear = profile.linear_tokens == usable.size();
-  std::vector<Result<std::vector<double>>> values(layers.size() * runs);
+  std::vector<Result<Evaluated>> values(layers.size() * runs);
   parallel_for(options.threads, values.size(), [&](std::size_t item) {
     const std::size_t run = item % runs;
     const StatisticOptions statistic_options{
         .rho = options.rho,
         .seed = Rng::split(options.seed, fmt::format("statistic {}", run)).next_u64(),
         .threads = 1,
-        .accelerator = options.accelerator};
+        .accelerator = options.accelerator,
+        .spacing = kFloat32Spacing};
     values[item] = evaluate_all(layers[item / runs], profile.positions[run], profile.tokens,
                                 run == 0 || !one_linear, chosen, statistic_options);
   });
@@ -262,6 +281,7 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
   for (std::size_t l = 0; l < layers.size(); ++l) {
     for (std::size_t r = 0; r < runs; ++r) {
       if (!values[l * runs + r]) return error(values[l * runs + r].error());
+      profile.duplicates = std::max(profile.duplicates, values[l * runs + r]->duplicates);
     }
     std::size_t at = 0;
     for (const Geometry geometry : kGeometries) {
@@ -269,7 +289,7 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
         double mean = 0, square = 0;  // Welford
         for (std::size_t r = 0; r < runs; ++r) {
           const bool shared = one_linear && statistic->sample == SampleSize::kLinear;
-          const double value = (*values[l * runs + (shared ? 0 : r)])[at];
+          const double value = values[l * runs + (shared ? 0 : r)]->values[at];
           const double step = value - mean;
           mean += step / static_cast<double>(r + 1);
           square += step * (value - mean);
@@ -287,6 +307,35 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
     }
   }
   return profile;
+}
+
+double work_memory_bytes(std::size_t layers, std::size_t positions, std::size_t dimension,
+                         const WorkOptions& options) {
+  const auto chosen = choose(options);
+  if (!chosen || !options.validate().is_ok()) return 0;
+  const std::size_t small = std::min(options.tokens, positions);
+  const std::size_t large = std::min(options.linear_tokens, positions);
+  const double s = static_cast<double>(small), m = static_cast<double>(large);
+  const double d = static_cast<double>(PaddedRows::padded_width(dimension));
+  bool linear = false, pairwise = false;
+  for (const Statistic* statistic : *chosen) {
+    (statistic->sample == SampleSize::kLinear ? linear : pairwise) = true;
+  }
+  // A pair of clouds, gathered and then cleaned: twice two clouds of float64, of which two stay.
+  const double gathered = 16 * d * std::max(linear ? m : 0, pairwise ? s : 0);
+  const double kept = 16 * d * ((linear ? m : 0) + (pairwise ? s : 0));
+  // Six matrices and four orders of edges; on top of them the largest of what is made on the way: a
+  // padded cloud, two lists of edges, Gromov-Wasserstein from the three starts of the statistic.
+  const GromovOptions gromov{.random_starts = 0};
+  const double made = std::max(
+      {8 * s * d, 8 * s * s, rips_memory_bytes(small), gromov_memory_bytes(small, gromov)});
+  const double matrices = pairwise ? 6 * 8 * s * s + 4 * 4 * s * s + made : 0;
+  const double runs = small == positions ? 1 : static_cast<double>(options.subsamples);
+  const double threads =
+      std::min(static_cast<double>(options.threads), runs * static_cast<double>(layers));
+  // Drawn positions, 32 bits each: one list a subsample and three to draw from.
+  const double drawn = 4 * static_cast<double>(positions) * (runs + 4);
+  return drawn + threads * (std::max(gathered, matrices) + kept + 24 * m);
 }
 
 double work_cost(std::size_t layers, std::size_t positions, std::size_t dimension,

@@ -12,14 +12,17 @@
 //
 //   value = mean over subsamples,  standard_error = sqrt(sample variance / R)
 //
-// Activations come in as float32; all arithmetic is in float64.
-// Cost: R x layers x the cost of the statistics; threads over (layer, subsample).
+// Activations come in as float32; all arithmetic is in float64. Tokens closer than float32 can tell are one
+// point ("One point" in distance.h).
+// Cost: R x layers x the cost of the statistics; threads over (layer, subsample). Memory: see
+// work_memory_bytes; it is checked before anything is measured.
 //
 // Threads: pure function; `threads` is an option. The result does not depend on it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +58,8 @@ struct WorkOptions {
   /// A device for the dense loops, or null (accelerator.h); the profile is the same.
   /// The caller owns it.
   const Accelerator* accelerator = nullptr;
+  /// Refuse instead of needing more memory than this (see work_memory_bytes).
+  double memory_bytes_max = std::numeric_limits<double>::infinity();
 
   Status validate() const;
 };
@@ -76,8 +81,11 @@ struct WorkProfile {
   double rho = kDefaultRho;
   std::uint64_t seed = 0;
   std::size_t dropped = 0;  ///< positions left out because of a zero vector
-  /// Positions (rows of the clouds) of every subsample,
-  /// the first `tokens` of each being the small one.
+  /// Points that are one with another of their cloud, the most of any cloud and geometry whose distances
+  /// were measured; a repeated token at layer 0, say. Statistics without distances see none.
+  std::size_t duplicates = 0;
+  /// Positions (rows of the clouds) of every subsample, the first `tokens` of each being the small
+  /// one.
   std::vector<std::vector<std::uint32_t>> positions;
   /// Ordered by layer as given, then geometry, then statistic as in the table.
   std::vector<WorkEntry> entries;
@@ -85,11 +93,16 @@ struct WorkProfile {
 
 /// Measures. Errors: kInvalidArgument on a bad option, clouds of different numbers of positions, a
 /// span that is not positions x dimension, NaN or infinity (named with layer, position and
-/// coordinate), or no position left after the zero vectors.
+/// coordinate), or no position left after the zero vectors; kResourceExhausted, with the number, beyond
+/// memory_bytes_max.
 Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const WorkOptions& options);
 
-/// Rough floating-point operations of measure_work for `layers` layers of
-/// `positions` x `dimension`.
+/// Bytes that measure_work holds at once beside the clouds, at most. 0 for options that it refuses.
+double work_memory_bytes(std::size_t layers, std::size_t positions, std::size_t dimension,
+                         const WorkOptions& options);
+
+/// Rough floating-point operations of measure_work for `layers` layers of `positions` x
+/// `dimension`.
 double work_cost(std::size_t layers, std::size_t positions, std::size_t dimension,
                  const WorkOptions& options);
 

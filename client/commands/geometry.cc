@@ -1,9 +1,11 @@
 // tailor geometry: the measurements of geometry/ on .npy files made anywhere. No coordinator.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "client/commands/geometry_input.h"
 #include "client/format.h"
@@ -11,6 +13,7 @@
 #include "geometry/diagram_distance.h"
 #include "geometry/gromov_wasserstein.h"
 #include "geometry/intrinsic_dimension.h"
+#include "geometry/kernels.h"
 #include "geometry/npy.h"
 #include "geometry/statistics/table.h"
 #include "geometry/work_profile.h"
@@ -19,14 +22,24 @@ namespace tailor::client {
 namespace geometry_tools {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// What matching diagrams holds for a bar, at most: some twenty pairs on either side and what the solver
+// keeps of each.
+constexpr double kMatchingBytes = 6000;
+
 // Distances have to be measured before anything else: n^2 d / 2 differences, squares and sums.
 double distance_seconds(std::size_t points, std::size_t dimension, int threads) {
   const double n = static_cast<double>(points);
   return 1.5 * n * n * static_cast<double>(dimension) / kDenseRate / threads;
 }
 
-double matrix_bytes(std::size_t points) {
-  return 8.0 * static_cast<double>(points) * static_cast<double>(points);
+// More points than the algorithms can number are refused before anything is read.
+void require_points(const CloudFile& file, std::size_t most) {
+  if (file.points > most) {
+    throw Failure(Exit::kUsage, fmt::format("{}: {} points are more than {}; take a subsample",
+                                            file.path, file.points, most));
+  }
 }
 
 // The name of the geometry as results carry it, and rho where it has a meaning.
@@ -43,22 +56,27 @@ struct Measured {
 
 // Zero vectors have no direction: they are left out where angles count. In the raw geometry the
 // origin is a point like any other.
-Measured measure_one(const Printer& out, const std::string& path, const MetricOptions& options,
-                     const geometry::DistanceOptions& distance) {
+Measured measure_one(const Printer& out, CloudFile& from, const MetricOptions& options,
+                     geometry::DistanceOptions distance) {
   note_geometry_unused(out, options);
-  if (options.distances) return {read_distances(path), 0};
-  geometry::Cloud cloud = read_cloud(path);
-  note_looks_like_distances(out, cloud, path);
   Measured result;
-  if (distance.geometry != geometry::Geometry::kRaw) {
-    const std::size_t before = cloud.count;
-    cloud = without(cloud, zero_points(cloud));
-    result.dropped = before - cloud.count;
+  if (options.distances) {
+    result.matrix = read_distances(from, out);
+  } else {
+    geometry::Cloud cloud = read_cloud(from);
+    note_looks_like_distances(out, cloud, from.path);
+    if (distance.geometry != geometry::Geometry::kRaw) {
+      const std::size_t before = cloud.count;
+      remove_points(cloud, zero_points(cloud));
+      result.dropped = before - cloud.count;
+    }
+    const Progress progress("distances",
+                            distance_seconds(cloud.count, cloud.dimension, options.threads),
+                            geometry::distance_memory_bytes(cloud.count, cloud.dimension));
+    distance.spacing = from.file.spacing();
+    result.matrix = require_input(geometry::pairwise_distances(cloud.view(), distance), from.path);
   }
-  const Progress progress("distances",
-                          distance_seconds(cloud.count, cloud.dimension, options.threads),
-                          matrix_bytes(cloud.count));
-  result.matrix = require_input(geometry::pairwise_distances(cloud.view(), distance), path);
+  note_duplicates(out, result.matrix, from.path);
   return result;
 }
 
@@ -69,7 +87,7 @@ struct PersistenceOptions {
   std::string file, output;
   double threshold = std::numeric_limits<double>::infinity();
   double floor = 0;
-  double memory_gib = 16;
+  std::optional<double> memory_gib;
 };
 
 void run_persistence(const Context& context, const PersistenceOptions& options) {
@@ -82,18 +100,24 @@ void run_persistence(const Context& context, const PersistenceOptions& options) 
   const bool mapped = !options.metric.distances && std::isinf(options.threshold) &&
                       distance.geometry == geometry::Geometry::kHyperbolic;
   if (mapped) distance.geometry = geometry::Geometry::kSpherical;
-  const Measured x = measure_one(out, options.file, options.metric, distance);
+  CloudFile file = open_cloud(options.file, options.metric.distances);
+  require_points(file, geometry::kRipsPointsMax);
+  MemoryPlan plan(fmt::format("persistence of {} points", file.points), options.memory_gib,
+                  options.metric.threads);
+  plan_distances(plan, file);
+  plan.pass("edges and classes", geometry::rips_memory_bytes(file.points));
+  plan.check();
+  const Measured x = measure_one(out, file, options.metric, distance);
   const std::size_t n = x.matrix.count();
 
   geometry::RipsSummary summary;
   {
     const Progress progress(fmt::format("persistence of {} points", n),
-                            geometry::rips_cost(n) / kTopologyRate,
-                            geometry::rips_memory_bytes(n) + matrix_bytes(n));
+                            geometry::rips_cost(n) / kTopologyRate, plan.total());
     summary = require_input(
         geometry::rips_persistence(x.matrix, {.threshold = options.threshold,
                                               .persistence_floor = mapped ? 0 : options.floor,
-                                              .memory_bytes_max = options.memory_gib * (1 << 30),
+                                              .memory_bytes_max = kInfinity,
                                               .accelerator = device.get()}),
         options.file);
   }
@@ -119,6 +143,7 @@ void run_persistence(const Context& context, const PersistenceOptions& options) 
     add_metric(json, options.metric);
     json["points"] = n;
     json["dropped"] = x.dropped;
+    json["duplicates"] = x.matrix.duplicates();
     json["threshold"] = std::min(options.threshold, radius);
     json["enclosing_radius"] = radius;
     json["truncated"] = summary.truncated;
@@ -154,11 +179,12 @@ void add_persistence(CLI::App& group, Context& context) {
                       "longest edge (default: the enclosing radius, which loses nothing)");
   command->add_option("--floor", options->floor,
                       "leave out classes that live this long or shorter (default 0; ours)");
-  command->add_option("--memory", options->memory_gib,
-                      "refuse to need more than this, in GiB (default 16; ours)");
+  add_memory_option(command, options->memory_gib);
   command->add_option("--output", options->output,
                       "write the diagram to this .npy, rows (birth, death)");
-  command->callback([&context, options] { run_persistence(context, *options); });
+  command->callback([&context, options] {
+    run_within_memory("persistence", [&] { run_persistence(context, *options); });
+  });
 }
 
 // ---- wasserstein
@@ -167,6 +193,7 @@ struct WassersteinOptions {
   std::string a, b;
   double order = 2;
   std::string ground = "2";
+  std::optional<double> memory_gib;
 };
 
 void run_wasserstein(const Context& context, const WassersteinOptions& options) {
@@ -174,8 +201,15 @@ void run_wasserstein(const Context& context, const WassersteinOptions& options) 
   geometry::DiagramDistanceOptions distance;
   distance.order = options.order;
   distance.ground = require_input(geometry::parse_ground_norm(options.ground));
-  const geometry::Diagram a = read_diagram(options.a);
-  const geometry::Diagram b = read_diagram(options.b);
+  DiagramFile file_a = open_diagram(options.a), file_b = open_diagram(options.b);
+  MemoryPlan plan(
+      fmt::format("the distance of diagrams of {} and {} bars", file_a.bars, file_b.bars),
+      options.memory_gib, 1);
+  plan.pass("bars and the pairs between them",
+            kMatchingBytes * static_cast<double>(file_a.bars + file_b.bars));
+  plan.check();
+  const geometry::Diagram a = read_diagram(file_a);
+  const geometry::Diagram b = read_diagram(file_b);
   const double points = static_cast<double>(a.size() + b.size());
   geometry::DiagramDistance result;
   {
@@ -184,6 +218,16 @@ void run_wasserstein(const Context& context, const WassersteinOptions& options) 
                             5e-7 * points * std::log2(points + 2));
     result = require_input(geometry::diagram_distance(a, b, distance),
                            fmt::format("{}, {}", options.a, options.b));
+  }
+  const auto endless = [](const geometry::Diagram& bars) {
+    return std::count_if(bars.begin(), bars.end(),
+                         [](const geometry::Bar& bar) { return std::isinf(bar.death); });
+  };
+  if (!std::isfinite(result.distance) && endless(a) == endless(b)) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format("{}, {}: the distance is larger than float64 can hold; scale both down",
+                    options.a, options.b));
   }
   if (out.json()) {
     Json json;
@@ -212,7 +256,10 @@ void add_wasserstein(CLI::App& group, Context& context) {
   command->add_option("B.npy", options->b, "another")->required();
   command->add_option("--order", options->order, "q, from 1 to 64 (default 2; ours)");
   command->add_option("--ground", options->ground, "ground norm, 2 or inf (default 2; ours)");
-  command->callback([&context, options] { run_wasserstein(context, *options); });
+  add_memory_option(command, options->memory_gib);
+  command->callback([&context, options] {
+    run_within_memory("wasserstein", [&] { run_wasserstein(context, *options); });
+  });
 }
 
 // ---- gw
@@ -221,6 +268,7 @@ struct GwOptions {
   MetricOptions metric;
   std::string x, y;
   geometry::GromovOptions gromov;
+  std::optional<double> memory_gib;
 };
 
 void run_gw(const Context& context, const GwOptions& options) {
@@ -229,14 +277,35 @@ void run_gw(const Context& context, const GwOptions& options) {
   const Device device(options.metric.device, out);
   distance.accelerator = device.get();
   note_geometry_unused(out, options.metric);
+  CloudFile file_x = open_cloud(options.x, options.metric.distances);
+  CloudFile file_y = open_cloud(options.y, options.metric.distances);
+  require_points(file_x, geometry::kEdgePointsMax);
+  require_points(file_y, geometry::kEdgePointsMax);
+  geometry::GromovOptions gromov = options.gromov;
+  gromov.threads = options.metric.threads;
+  gromov.accelerator = device.get();
+  MemoryPlan plan(fmt::format("gw of {} and {} points", file_x.points, file_y.points),
+                  options.memory_gib, options.metric.threads);
+  for (const CloudFile* file : {&file_x, &file_y}) plan_distances(plan, *file);
+  if (!options.metric.distances) {
+    double measuring = 0;
+    for (const CloudFile* file : {&file_x, &file_y}) {
+      const double n = static_cast<double>(file->points);
+      measuring += 16 * n * static_cast<double>(file->dimension + geometry::kLanes);
+    }
+    plan.pass("both clouds while they are measured", measuring);
+  }
+  plan.pass("matching from all starts",
+            geometry::gromov_memory_bytes(std::max(file_x.points, file_y.points), gromov));
+  plan.check();
   geometry::DistanceMatrix a, b;
   std::size_t dropped = 0;
   if (options.metric.distances) {
-    a = read_distances(options.x);
-    b = read_distances(options.y);
+    a = read_distances(file_x, out);
+    b = read_distances(file_y, out);
   } else {
-    geometry::Cloud x = read_cloud(options.x);
-    geometry::Cloud y = read_cloud(options.y);
+    geometry::Cloud x = read_cloud(file_x);
+    geometry::Cloud y = read_cloud(file_y);
     note_looks_like_distances(out, x, options.x);
     if (distance.geometry != geometry::Geometry::kRaw) {
       std::vector<bool> drop_x = zero_points(x), drop_y = zero_points(y);
@@ -249,51 +318,70 @@ void run_gw(const Context& context, const GwOptions& options) {
         }
       }
       const bool paired = x.count == y.count;
-      x = without(x, drop_x);
-      y = without(y, drop_y);
+      remove_points(x, drop_x);
+      remove_points(y, drop_y);
       if (!paired) dropped = before - x.count - y.count;
     }
     const Progress progress("distances",
                             distance_seconds(x.count, x.dimension, options.metric.threads) +
                                 distance_seconds(y.count, y.dimension, options.metric.threads),
-                            matrix_bytes(x.count) + matrix_bytes(y.count));
+                            geometry::distance_memory_bytes(x.count, x.dimension) +
+                                geometry::distance_memory_bytes(y.count, y.dimension));
+    distance.spacing = file_x.file.spacing();
     a = require_input(geometry::pairwise_distances(x.view(), distance), options.x);
+    distance.spacing = file_y.file.spacing();
     b = require_input(geometry::pairwise_distances(y.view(), distance), options.y);
   }
+  note_duplicates(out, a, options.x);
+  note_duplicates(out, b, options.y);
   const double n = static_cast<double>(std::max(a.count(), b.count()));
   const int starts = options.gromov.random_starts + 3;
-  geometry::GromovOptions gromov = options.gromov;
-  gromov.threads = options.metric.threads;
-  gromov.accelerator = device.get();
   geometry::GromovResult result;
   {
     const Progress progress(
         fmt::format("matching {} points from {} starts", n, starts),
         4.0 * n * n * n * starts / kDenseRate / std::min(starts, options.metric.threads),
-        6 * matrix_bytes(a.count()) * std::min(starts, options.metric.threads));
+        plan.total());
     result = require_input(geometry::gromov_wasserstein(a, b, gromov),
                            fmt::format("{}, {}", options.x, options.y));
   }
+  // E is a square: it leaves the range of float64 before its root does.
+  const bool beyond = std::isinf(result.energy) || std::isinf(result.identity_energy) ||
+                      (result.energy == 0 && result.value > 0);
+  if (beyond) {
+    out.note(
+        "tailor: energies (E, in squared distances) leave the range of float64 and are given as "
+        "null or 0; the value, their root, is right");
+  }
+  if (!std::isfinite(result.value)) {
+    throw Failure(Exit::kUsage,
+                  fmt::format("{}, {}: the value is larger than float64 can hold; scale both down",
+                              options.x, options.y));
+  }
+  const auto energy_json = [](double energy) {
+    return std::isfinite(energy) ? Json(energy) : Json();
+  };
   if (out.json()) {
     Json json;
     json["value"] = result.value;
-    json["energy"] = result.energy;
-    json["lower_bound"] = result.lower_bound;
-    json["identity"] = result.identity_energy;
+    json["energy"] = energy_json(result.energy);
+    json["lower_bound"] = energy_json(result.lower_bound);
+    json["identity"] = energy_json(result.identity_energy);
     json["start"] = result.start;
     json["certified"] = result.certified;
-    json["lower_bounds"] = {{"norm", result.norm_lower_bound},
-                            {"second", result.second_lower_bound},
-                            {"third", result.third_lower_bound}};
+    json["lower_bounds"] = {{"norm", energy_json(result.norm_lower_bound)},
+                            {"second", energy_json(result.second_lower_bound)},
+                            {"third", energy_json(result.third_lower_bound)}};
     add_metric(json, options.metric);
     json["points"] = {a.count(), b.count()};
     json["dropped"] = dropped;
+    json["duplicates"] = {a.duplicates(), b.duplicates()};
     json["seed"] = gromov.seed;
     json["starts"] = Json::array();
     for (const geometry::GromovRun& run : result.runs) {
       json["starts"].push_back({{"start", run.start},
-                                {"start_energy", run.start_energy},
-                                {"energy", run.energy},
+                                {"start_energy", energy_json(run.start_energy)},
+                                {"energy", energy_json(run.energy)},
                                 {"iterations", run.iterations},
                                 {"swaps", run.swaps}});
     }
@@ -333,7 +421,9 @@ void add_gw(CLI::App& group, Context& context) {
       ->add_option("--iterations", options->gromov.iterations_max,
                    "most steps a start (default 200; ours)")
       ->check(CLI::Range(1, 1000000));
-  command->callback([&context, options] { run_gw(context, *options); });
+  add_memory_option(command, options->memory_gib);
+  command->callback(
+      [&context, options] { run_within_memory("gw", [&] { run_gw(context, *options); }); });
 }
 
 // ---- dimension
@@ -342,6 +432,7 @@ struct DimensionFlags {
   MetricOptions metric;
   std::string file;
   geometry::DimensionOptions dimension;
+  std::optional<double> memory_gib;
 };
 
 Json dimension_json(const geometry::DimensionEstimate& estimate) {
@@ -355,6 +446,7 @@ Json dimension_json(const geometry::DimensionEstimate& estimate) {
   json["levina_bickel_mean"] = json_number(estimate.levina_bickel_mean);
   json["levina_bickel_mean_unbiased"] = json_number(estimate.levina_bickel_mean_unbiased);
   json["points"] = estimate.points;
+  json["crowded"] = estimate.crowded;
   return json;
 }
 
@@ -363,14 +455,31 @@ void run_dimension(const Context& context, const DimensionFlags& options) {
   geometry::DistanceOptions distance = options.metric.checked();
   const Device device(options.metric.device, out);
   distance.accelerator = device.get();
-  const Measured x = measure_one(out, options.file, options.metric, distance);
+  CloudFile file = open_cloud(options.file, options.metric.distances);
+  MemoryPlan plan(fmt::format("the dimension of {} points", file.points), options.memory_gib,
+                  options.metric.threads);
+  plan_distances(plan, file);
+  plan.pass("neighbours", geometry::dimension_memory_bytes(file.points, options.dimension));
+  plan.check();
+  const Measured x = measure_one(out, file, options.metric, distance);
   std::vector<geometry::DimensionEstimate> scales;
   {
     const double n = static_cast<double>(x.matrix.count());
     const Progress progress(fmt::format("neighbours of {} points", n), 4 * n * n / kDenseRate * 4);
-    scales = require_input(geometry::dimension_by_scale(x.matrix, options.dimension), options.file);
+    scales = require_input(
+        geometry::dimension_by_scale(x.matrix, options.dimension),
+        x.dropped == 0 ? options.file
+                       : fmt::format("{} ({} zero vectors, which have no direction, left out)",
+                                     options.file, x.dropped));
   }
   const geometry::DimensionEstimate& whole = scales.front();
+  if (100 * whole.crowded > whole.points) {
+    out.note(fmt::format(
+        "tailor: {}: {} of {} points have a neighbour over 100,000 times nearer than the "
+        "others have: if they are repeats, apart by rounding (of arccos, of float32 kept "
+        "as float64), take them out; the estimates below are of that rounding",
+        options.file, whole.crowded, whole.points));
+  }
   if (out.json()) {
     Json json = dimension_json(whole);
     json["dropped"] = whole.dropped + x.dropped;
@@ -417,7 +526,10 @@ void add_dimension(CLI::App& group, Context& context) {
                       "refuse fewer distinct points (default 50; ours)");
   command->add_option("--seed", options->dimension.seed,
                       "of the subsets of half and a quarter (default 0; ours)");
-  command->callback([&context, options] { run_dimension(context, *options); });
+  add_memory_option(command, options->memory_gib);
+  command->callback([&context, options] {
+    run_within_memory("dimension", [&] { run_dimension(context, *options); });
+  });
 }
 
 // ---- work
@@ -426,6 +538,7 @@ struct WorkFlags {
   std::string before, after;
   geometry::WorkOptions work;
   std::string device = "cpu";
+  std::optional<double> memory_gib;
 };
 
 // One cloud a layer: [points, coordinates], or [layers, points, coordinates].
@@ -435,34 +548,37 @@ struct Stack {
   bool rounded = false;  // some number was no float32
 };
 
-Stack read_stack(const std::string& path) {
-  const geometry::NpyArray array = require_input(geometry::read_npy(path));
-  if (array.shape.size() != 2 && array.shape.size() != 3) {
+struct StackFile {
+  std::string path;
+  geometry::NpyFile file;
+  Stack stack = {};  // without values
+};
+
+StackFile open_stack(const std::string& path) {
+  StackFile result{path, require_input(geometry::NpyFile::open(path))};
+  const std::vector<std::size_t>& shape = result.file.shape();
+  const std::size_t rank = shape.size();
+  if (rank != 2 && rank != 3) {
     throw Failure(Exit::kUsage,
                   fmt::format("{}: expected shape (points, coordinates) or (layers, points, "
                               "coordinates); this array has {} dimensions",
-                              path, array.shape.size()));
+                              path, rank));
   }
-  Stack stack;
-  const std::size_t rank = array.shape.size();
-  if (rank == 3) stack.layers = array.shape[0];
-  stack.points = array.shape[rank - 2];
-  stack.dimension = array.shape[rank - 1];
-  const std::vector<double> values = array.to_doubles();
-  stack.values.reserve(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!(std::abs(values[i]) <= std::numeric_limits<float>::max())) {
-      const std::size_t token = i / stack.dimension;
-      throw Failure(
-          Exit::kUsage,
-          fmt::format("{}: {}point {}, coordinate {} is {}; every coordinate must be a "
-                      "finite number within the range of float32",
-                      path, rank == 3 ? fmt::format("layer {}, ", token / stack.points) : "",
-                      token % stack.points, i % stack.dimension, values[i]));
-    }
-    stack.values.push_back(static_cast<float>(values[i]));
-    if (static_cast<double>(stack.values.back()) != values[i]) stack.rounded = true;
-  }
+  if (rank == 3) result.stack.layers = shape[0];
+  result.stack.points = shape[rank - 2];
+  result.stack.dimension = shape[rank - 1];
+  return result;
+}
+
+Stack read_stack(StackFile& from) {
+  Stack stack = from.stack;
+  const bool layered = from.file.shape().size() == 3;
+  stack.values = require_input(from.file.floats(stack.rounded, [&](std::size_t place) {
+    const std::size_t token = place / stack.dimension;
+    return fmt::format("{}point {}, coordinate {}",
+                       layered ? fmt::format("layer {}, ", token / stack.points) : "",
+                       token % stack.points, place % stack.dimension);
+  }));
   return stack;
 }
 
@@ -472,17 +588,27 @@ void run_work(const Context& context, const WorkFlags& options) {
   const Device device(options.device, out);
   geometry::WorkOptions work = options.work;
   work.accelerator = device.get();
-  const Stack before = read_stack(options.before);
-  const Stack after = read_stack(options.after);
-  if (before.layers != after.layers || before.points != after.points ||
-      before.dimension != after.dimension) {
+  StackFile file_before = open_stack(options.before), file_after = open_stack(options.after);
+  const Stack &shape = file_before.stack, &other = file_after.stack;
+  if (shape.layers != other.layers || shape.points != other.points ||
+      shape.dimension != other.dimension) {
     throw Failure(
         Exit::kUsage,
         fmt::format("{} holds {} x {} x {} (layers, points, coordinates) and {} holds {} x "
                     "{} x {}: both must hold the same tokens",
-                    options.before, before.layers, before.points, before.dimension, options.after,
-                    after.layers, after.points, after.dimension));
+                    options.before, shape.layers, shape.points, shape.dimension, options.after,
+                    other.layers, other.points, other.dimension));
   }
+  MemoryPlan plan(fmt::format("work of {} layers of {} tokens", shape.layers, shape.points),
+                  options.memory_gib, work.threads);
+  plan.hold("both files as float32", 8.0 * static_cast<double>(file_before.file.size()));
+  plan.pass(fmt::format("subsamples of {} tokens ({} for shift) on {} threads",
+                        std::min(work.tokens, shape.points),
+                        std::min(work.linear_tokens, shape.points), work.threads),
+            geometry::work_memory_bytes(shape.layers, shape.points, shape.dimension, work));
+  plan.check();
+  const Stack before = read_stack(file_before);
+  const Stack after = read_stack(file_after);
   if (before.rounded || after.rounded) {
     out.note("tailor: some numbers are no float32 and were rounded to it; activations are float32");
   }
@@ -499,9 +625,16 @@ void run_work(const Context& context, const WorkFlags& options) {
     const Progress progress(
         fmt::format("work of {} layers", layers.size()),
         geometry::work_cost(layers.size(), before.points, before.dimension, options.work) /
-            kWorkRate / options.work.threads);
+            kWorkRate / options.work.threads,
+        plan.total());
     profile = require_input(geometry::measure_work(layers, work),
                             fmt::format("{}, {}", options.before, options.after));
+  }
+  if (profile.duplicates > 0) {
+    out.note(
+        fmt::format("tailor: up to {} of {} tokens of a subsample are one with another: equal, or "
+                    "closer than float32 can tell",
+                    profile.duplicates, profile.tokens));
   }
   // With one subsample there is no error to speak of; 0 would claim too much.
   const bool has_errors = profile.subsamples > 1;
@@ -532,6 +665,7 @@ void run_work(const Context& context, const WorkFlags& options) {
     json["rho"] = profile.rho;
     json["seed"] = profile.seed;
     json["dropped"] = profile.dropped;
+    json["duplicates"] = profile.duplicates;
     json["overlapping"] = overlapping;
     json["rounded_to_float32"] = before.rounded || after.rounded;
     return out.document(json);
@@ -596,10 +730,11 @@ void add_work(CLI::App& group, Context& context) {
   command->add_option("--seed", options->work.seed, "of the token positions (default 0; ours)");
   add_threads_option(command, options->work.threads);
   add_device_option(command, options->device);
+  add_memory_option(command, options->memory_gib);
   command->callback([&context, options] {
     // A smaller --tokens needs no second flag, and neither does a larger one.
     options->work.linear_tokens = std::max(options->work.linear_tokens, options->work.tokens);
-    run_work(context, *options);
+    run_within_memory("work", [&] { run_work(context, *options); });
   });
 }
 

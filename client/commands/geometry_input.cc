@@ -2,15 +2,20 @@
 #include "client/commands/geometry_input.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 
 #include "base/clock.h"
-#include "geometry/npy.h"
+#include "base/memory.h"
 
 namespace tailor::client::geometry_tools {
 namespace {
@@ -24,9 +29,19 @@ std::string about(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-geometry::Cloud read_rank_two(const std::string& path) {
-  return require_input(geometry::read_npy_cloud(path));
+std::string shape_text(const std::vector<std::size_t>& shape) {
+  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
+
+std::string amount(double bytes) {
+  return bytes < 1e8 ? fmt::format("{:.4g} MiB", bytes / (1 << 20))
+                     : fmt::format("{:.4g} GiB", bytes / (1 << 30));
+}
+
+// Resident memory of a thread: its stack as far as it is used, and its share of the allocator's.
+constexpr double kThreadBytes = 256 << 10;
+// The allocator's rounding, what is printed, and the like.
+constexpr double kSlackBytes = 4 << 20;
 
 }  // namespace
 
@@ -84,46 +99,205 @@ void add_metric_options(CLI::App* command, MetricOptions& options) {
   add_device_option(command, options.device);
 }
 
-geometry::Cloud read_cloud(const std::string& path) {
-  geometry::Cloud cloud = read_rank_two(path);
-  require_input(geometry::check_finite(cloud.view(), path));
+CloudFile open_cloud(const std::string& path, bool distances) {
+  CloudFile result{path, require_input(geometry::NpyFile::open(path))};
+  const std::vector<std::size_t>& shape = result.file.shape();
+  result.distances = distances;
+  if (!distances) {
+    if (shape.size() != 2) {
+      throw Failure(
+          Exit::kUsage,
+          fmt::format("{}: a cloud has the shape (points, coordinates); this array has the "
+                      "shape {}{}",
+                      path, shape_text(shape),
+                      shape.size() == 1 ? " (for condensed distances add --distances)" : ""));
+    }
+    result.points = shape[0];
+    result.dimension = shape[1];
+    return result;
+  }
+  if (shape.size() == 1) {
+    const auto points = geometry::condensed_points(shape[0]);
+    if (!points) {
+      throw Failure(
+          Exit::kUsage,
+          fmt::format("{}: {} numbers are no condensed distances: n points have n (n - 1) / 2 of "
+                      "them",
+                      path, shape[0]));
+    }
+    result.condensed = true;
+    result.points = *points;
+    return result;
+  }
+  if (shape.size() != 2 || shape[0] != shape[1]) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format("{}: distances are a square matrix, or condensed, n (n - 1) / 2 numbers as "
+                    "scipy's pdist writes them; this array {} (leave out --distances for a "
+                    "cloud)",
+                    path,
+                    shape.size() == 2 ? fmt::format("is {} x {}", shape[0], shape[1])
+                                      : "has the shape " + shape_text(shape)));
+  }
+  result.points = shape[0];
+  return result;
+}
+
+geometry::Cloud read_cloud(CloudFile& from) {
+  geometry::Cloud cloud;
+  cloud.values = require_input(from.file.doubles());
+  cloud.count = from.points;
+  cloud.dimension = from.dimension;
+  require_input(geometry::check_finite(cloud.view(), from.path));
   return cloud;
 }
 
-geometry::DistanceMatrix read_distances(const std::string& path) {
-  const geometry::Cloud array = read_rank_two(path);
-  if (array.count != array.dimension) {
-    throw Failure(Exit::kUsage,
-                  fmt::format("{}: a distance matrix is square; this array is {} x {} (leave out "
-                              "--distances for a cloud)",
-                              path, array.count, array.dimension));
+geometry::DistanceMatrix read_distances(CloudFile& from, const Printer& out) {
+  const std::size_t n = from.points;
+  if (!from.condensed) {
+    return require_input(geometry::DistanceMatrix::from_square(require_input(from.file.doubles()),
+                                                               n, from.file.spacing()),
+                         from.path);
   }
-  return require_input(geometry::DistanceMatrix::from_square(array.values, array.count), path);
+  if (n > 2) {
+    out.note(fmt::format(
+        "tailor: {} is read as the condensed distances of {} points, the upper triangle "
+        "by rows, as scipy's pdist writes it",
+        from.path, n));
+  }
+  std::vector<double> square(n * n, 0.0);
+  std::size_t i = 0, j = 0;
+  while (true) {
+    const auto numbers = require_input(from.file.next());
+    if (numbers.empty()) break;
+    for (const double distance : numbers) {
+      if (++j == n) j = ++i + 1;
+      square[i * n + j] = square[j * n + i] = distance;
+    }
+  }
+  return require_input(
+      geometry::DistanceMatrix::from_square(std::move(square), n, from.file.spacing()), from.path);
 }
 
-geometry::Diagram read_diagram(const std::string& path) {
-  const geometry::NpyArray array = require_input(geometry::read_npy(path));
-  if (array.size() == 0 && !array.shape.empty()) return {};
-  if (array.shape.size() != 2 || array.shape[1] != 2) {
+DiagramFile open_diagram(const std::string& path) {
+  DiagramFile result{path, require_input(geometry::NpyFile::open(path))};
+  const std::vector<std::size_t>& shape = result.file.shape();
+  if (result.file.size() == 0 && !shape.empty()) return result;
+  if (shape.size() != 2 || shape[1] != 2) {
     throw Failure(
         Exit::kUsage,
         fmt::format("{}: a diagram is an array of rows (birth, death), shape (k, 2); this "
-                    "one has shape ({})",
-                    path, fmt::join(array.shape, ", ")));
+                    "one has shape {}",
+                    path, shape_text(shape)));
   }
-  const std::vector<double> values = array.to_doubles();
+  result.bars = shape[0];
+  return result;
+}
+
+geometry::Diagram read_diagram(DiagramFile& from) {
+  const std::vector<double> values = require_input(from.file.doubles());
   geometry::Diagram bars;
-  for (std::size_t row = 0; row < array.shape[0]; ++row) {
+  bars.reserve(from.bars);
+  for (std::size_t row = 0; row < from.bars; ++row) {
     const geometry::Bar bar{values[2 * row], values[2 * row + 1]};
     if (!std::isfinite(bar.birth) || !(bar.death >= bar.birth)) {
       throw Failure(Exit::kUsage,
                     fmt::format("{}: row {} is ({}, {}); a birth must be finite and a death a "
                                 "number not below it (infinity is allowed)",
-                                path, row, bar.birth, bar.death));
+                                from.path, row, bar.birth, bar.death));
     }
     bars.push_back(bar);
   }
   return bars;
+}
+
+void add_memory_option(CLI::App* command, std::optional<double>& gib) {
+  command->add_option(
+      "--memory", gib,
+      "refuse beforehand what would hold more than this at once, in GiB (default: what "
+      "the machine, its control group and ulimit leave; ours)");
+}
+
+MemoryPlan::MemoryPlan(std::string what, std::optional<double> gib, int threads)
+    : what_(std::move(what)) {
+  if (gib && !(*gib > 0)) {
+    throw Failure(Exit::kUsage,
+                  fmt::format("--memory must be a positive number of GiB, got {}", *gib));
+  }
+  const double resident = resident_memory();
+  const MemoryLimit own = own_memory_limit();
+  base_ = resident + threads * kThreadBytes + kSlackBytes;
+  if (std::isfinite(own.bytes)) {
+    // Where addresses count, a thread's whole stack does, and the allocator must not reserve more of them
+    // for each.
+    ::mallopt(M_ARENA_MAX, 1);
+    rlimit stack{};
+    const bool known = ::getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY;
+    base_ += (threads + 1) * (known ? static_cast<double>(stack.rlim_cur) : 8 << 20);
+  }
+  // --memory may be more than is free now, but not more than the process can ever have.
+  const MemoryLimit free = gib ? own : available_memory();
+  limit_ = free.bytes + resident;
+  limit_source_ = free.source;
+  if (gib && *gib * (1 << 30) <= limit_) {
+    limit_ = *gib * (1 << 30);
+    limit_source_ = "--memory";
+  }
+}
+
+void MemoryPlan::hold(std::string part, double bytes) { held_.push_back({std::move(part), bytes}); }
+
+void MemoryPlan::pass(std::string part, double bytes) {
+  if (bytes > passing_.bytes) passing_ = {std::move(part), bytes};
+}
+
+double MemoryPlan::total() const {
+  double total = base_ + passing_.bytes;
+  for (const Part& part : held_) total += part.bytes;
+  return total;
+}
+
+void MemoryPlan::check() const {
+  if (!(total() > limit_)) return;
+  std::string parts;
+  for (const Part& part : held_) parts += fmt::format("{} {}, ", part.name, amount(part.bytes));
+  if (passing_.bytes > 0) parts += fmt::format("{} {}, ", passing_.name, amount(passing_.bytes));
+  throw Failure(
+      Exit::kUsage,
+      fmt::format(
+          "{} needs {} ({}the program {}); the limit is {:.4g} GiB ({}). Take a subsample{}", what_,
+          amount(total()), parts, amount(base_), limit_ / (1 << 30), limit_source_,
+          limit_source_ == "--memory" ? ", or raise the limit"
+                                      : ", or fewer --threads where that is much of it"));
+}
+
+void plan_distances(MemoryPlan& plan, const CloudFile& from) {
+  const double n = static_cast<double>(from.points);
+  plan.hold("distances", 8 * n * n);
+  if (from.distances) {
+    plan.pass("reading them", 24 * n + (3 << 20));
+  } else {
+    const double cloud = 8 * n * static_cast<double>(from.dimension);
+    plan.pass("the cloud while it is measured",
+              cloud + geometry::distance_memory_bytes(from.points, from.dimension) - 8 * n * n);
+  }
+}
+
+void run_within_memory(std::string_view command, const std::function<void()>& run) {
+  std::string failed;
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    failed = "no memory was left";
+  } catch (const std::length_error&) {
+    failed = "more was asked for than memory can ever hold";
+  }
+  throw Failure(
+      Exit::kUsage,
+      fmt::format("{}: {}, although less was planned than the limit: other programs may have "
+                  "taken it. Take a subsample or fewer --threads, or set a lower --memory to be "
+                  "told beforehand",
+                  command, failed));
 }
 
 std::vector<bool> zero_points(const geometry::Cloud& cloud) {
@@ -134,16 +308,18 @@ std::vector<bool> zero_points(const geometry::Cloud& cloud) {
   return zero;
 }
 
-geometry::Cloud without(const geometry::Cloud& cloud, const std::vector<bool>& drop) {
-  geometry::Cloud kept;
-  kept.dimension = cloud.dimension;
+void remove_points(geometry::Cloud& cloud, const std::vector<bool>& drop) {
+  const auto row = [&cloud](std::size_t i) {
+    return cloud.values.begin() + static_cast<std::ptrdiff_t>(i * cloud.dimension);
+  };
+  std::size_t kept = 0;
   for (std::size_t i = 0; i < cloud.count; ++i) {
     if (drop[i]) continue;
-    const auto row = cloud.view().row(i);
-    kept.values.insert(kept.values.end(), row.begin(), row.end());
-    ++kept.count;
+    if (kept != i) std::copy(row(i), row(i + 1), row(kept));
+    ++kept;
   }
-  return kept;
+  cloud.count = kept;
+  cloud.values.resize(kept * cloud.dimension);
 }
 
 void note_geometry_unused(const Printer& out, const MetricOptions& options) {
@@ -158,22 +334,41 @@ void note_geometry_unused(const Printer& out, const MetricOptions& options) {
 void note_looks_like_distances(const Printer& out, const geometry::Cloud& cloud,
                                const std::string& path) {
   if (cloud.count < 3 || cloud.count != cloud.dimension) return;
-  if (!geometry::DistanceMatrix::from_square(cloud.values, cloud.count)) return;
+  const std::size_t n = cloud.count;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (cloud.values[i * n + i] != 0) return;
+    for (std::size_t j = 0; j < i; ++j) {
+      const double lower = cloud.values[i * n + j];
+      if (!(lower >= 0) || lower != cloud.values[j * n + i]) return;
+    }
+  }
   out.note(
       fmt::format("tailor: {} is taken as {} points, but is square, symmetric and zero on the "
                   "diagonal: if it holds distances, add --distances",
                   path, cloud.count));
 }
 
+void note_duplicates(const Printer& out, const geometry::DistanceMatrix& matrix,
+                     const std::string& path) {
+  if (matrix.duplicates() == 0) return;
+  out.note(fmt::format(
+      "tailor: {}: {} of {} points are one with an earlier point: equal, or closer than "
+      "the rounding of their numbers",
+      path, matrix.duplicates(), matrix.count()));
+}
+
 Progress::Progress(std::string what, double estimate_s, double bytes)
     : what_(std::move(what)), estimate_s_(estimate_s) {
   if (estimate_s_ >= kLongRunSeconds) {
-    const std::string memory =
-        bytes > 0 ? fmt::format(" and up to {:.0f} MiB", bytes / (1 << 20)) : "";
+    const std::string memory = bytes > 0 ? " and up to " + amount(bytes) : "";
     std::fprintf(stderr, "tailor: %s: about %s%s (a rough estimate)\n", what_.c_str(),
                  about(estimate_s_).c_str(), memory.c_str());
   }
-  reporter_ = std::jthread([this](const std::stop_token& stop) { report(stop); });
+  try {
+    reporter_ = std::jthread([this](const std::stop_token& stop) { report(stop); });
+  } catch (const std::system_error&) {
+    // No thread is left for it: the work matters more than the comment.
+  }
 }
 
 Progress::~Progress() {

@@ -8,8 +8,10 @@
 #include <CLI/CLI.hpp>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,6 +22,7 @@
 #include "geometry/accelerator.h"
 #include "geometry/cloud.h"
 #include "geometry/distance.h"
+#include "geometry/npy.h"
 #include "geometry/rips.h"
 
 namespace tailor::client::geometry_tools {
@@ -69,24 +72,85 @@ class Device {
   std::unique_ptr<geometry::Accelerator> accelerator_;
 };
 
-/// A cloud: rank 2, every number finite.
-geometry::Cloud read_cloud(const std::string& path);
-/// A distance matrix: rank 2, square, finite, symmetric, not negative, zero on the diagonal.
-geometry::DistanceMatrix read_distances(const std::string& path);
-/// A diagram: rows (birth, death); deaths may be infinite. An array without entries is the empty
-/// diagram, whatever its shape.
-geometry::Diagram read_diagram(const std::string& path);
+/// A cloud or the distances of one, of which the header has been read and nothing else.
+struct CloudFile {
+  std::string path;
+  geometry::NpyFile file;
+  bool distances = false;  ///< a square matrix, or condensed
+  bool condensed = false;  ///< the upper triangle by rows, as scipy's pdist writes it
+  std::size_t points = 0;
+  std::size_t dimension = 0;  ///< 0 for distances
+};
+/// Throws the Failure for a file that is not there, no .npy or of a shape that does not fit.
+CloudFile open_cloud(const std::string& path, bool distances);
+/// The points; every number is finite. REQUIRES: no distances.
+geometry::Cloud read_cloud(CloudFile& from);
+/// The distances: finite, symmetric, not negative, zero on the diagonal. Says on `out` when they were
+/// condensed. REQUIRES: distances.
+geometry::DistanceMatrix read_distances(CloudFile& from, const Printer& out);
+
+/// A diagram of which the header has been read: rows (birth, death).
+struct DiagramFile {
+  std::string path;
+  geometry::NpyFile file;
+  std::size_t bars = 0;
+};
+/// An array without entries is the empty diagram, whatever its shape.
+DiagramFile open_diagram(const std::string& path);
+/// Deaths may be infinite.
+geometry::Diagram read_diagram(DiagramFile& from);
+
+/// Adds --memory.
+void add_memory_option(CLI::App* command, std::optional<double>& gib);
+
+/// All that a command will hold in memory at once, found from the headers of its files; refused before
+/// any of it is allocated when it is more than the limit: --memory, else what the system says is free
+/// (base/memory.h). What the program holds already and what its threads need is counted, too.
+class MemoryPlan {
+ public:
+  /// `what` for people: "persistence of 300 points". Throws Failure(kUsage) on a limit that is none.
+  MemoryPlan(std::string what, std::optional<double> gib, int threads);
+
+  /// Held from beginning to end.
+  void hold(std::string part, double bytes);
+  /// Held for a while, not together with the other passing parts.
+  void pass(std::string part, double bytes);
+  /// Bytes at the worst moment.
+  double total() const;
+  /// Throws Failure(kUsage), with the amounts, when that is more than there may be.
+  void check() const;
+
+ private:
+  struct Part {
+    std::string name;
+    double bytes;
+  };
+  std::string what_;
+  double limit_;
+  std::string limit_source_;
+  double base_;  // the program and its threads
+  std::vector<Part> held_;
+  Part passing_ = {"", 0};  // the largest
+};
+/// Adds the distances of `from` to the plan, and what measuring them takes.
+void plan_distances(MemoryPlan& plan, const CloudFile& from);
+
+/// Runs a command; memory that the system did not give in spite of the plan becomes Failure(kUsage).
+void run_within_memory(std::string_view command, const std::function<void()>& run);
 
 /// Points without a direction (norm below geometry::kZeroNorm), by index.
 std::vector<bool> zero_points(const geometry::Cloud& cloud);
-/// `cloud` without the points where `drop` is set.
-geometry::Cloud without(const geometry::Cloud& cloud, const std::vector<bool>& drop);
+/// Takes the points out where `drop` is set.
+void remove_points(geometry::Cloud& cloud, const std::vector<bool>& drop);
 
 /// Notes on stderr, for both: a matrix to which --geometry is not applied, and a cloud that looks
 /// like a distance matrix.
 void note_geometry_unused(const Printer& out, const MetricOptions& options);
 void note_looks_like_distances(const Printer& out, const geometry::Cloud& cloud,
                                const std::string& path);
+/// A note on stderr when points are one with others.
+void note_duplicates(const Printer& out, const geometry::DistanceMatrix& matrix,
+                     const std::string& path);
 
 /// Elementary operations that one thread of an ordinary processor does in a second; a rough guide.
 inline constexpr double kDenseRate = 2e9;  ///< distances, products

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace tailor::geometry {
@@ -19,6 +20,16 @@ Result<PairWorkspace> PairWorkspace::create(CloudView before, CloudView after,
   TAILOR_ASSIGN_OR_RETURN(workspace.pair_, clean_pair(before, after));
   workspace.options_ = options;
   return workspace;
+}
+
+std::size_t PairWorkspace::duplicates() const {
+  std::size_t most = 0;
+  for (const Side* side : {&before_, &after_}) {
+    for (const auto& matrix : side->distances) {
+      if (matrix) most = std::max(most, matrix->duplicates());
+    }
+  }
+  return most;
 }
 
 Result<const DistanceMatrix*> PairWorkspace::distances(Geometry geometry, CloudView cloud,

@@ -32,6 +32,8 @@ struct StatisticOptions {
   int threads = 1;           ///< threads within one evaluation
   /// A device for the dense loops, or null (accelerator.h). The caller owns it.
   const Accelerator* accelerator = nullptr;
+  /// Spacing of the numbers that the clouds were kept in ("One point" in distance.h).
+  double spacing = kFloat64Spacing;
 
   Status validate() const;
 };
@@ -48,12 +50,15 @@ class PairWorkspace {
   CloudView after() const { return pair_.after.view(); }
   std::size_t count() const { return pair_.before.count; }
   std::size_t dropped() const { return pair_.dropped; }
+  /// Points that are one with an earlier one of their cloud: the most of any matrix made so far.
+  std::size_t duplicates() const;
   const StatisticOptions& options() const { return options_; }
   DistanceOptions distance_options(Geometry geometry) const {
     return {.geometry = geometry,
             .rho = options_.rho,
             .threads = options_.threads,
-            .accelerator = options_.accelerator};
+            .accelerator = options_.accelerator,
+            .spacing = options_.spacing};
   }
 
   /// Distances within the cloud before / after the layer.
