@@ -66,22 +66,36 @@ struct Allocation {
 /// Solves. Layers with beta = 0 stay at their floor and share what the caps of the others leave
 /// over. Errors: kInvalidArgument on lists of wrong length, NaN, negative or otherwise impossible
 /// numbers (named by list and layer); kOutOfRange when the budget is below the floors
-/// ("infeasible", with the deficit) or above the caps ("over capacity", with the excess).
+/// ("infeasible", with the deficit) or above the caps ("over capacity", with the excess), when a
+/// layer with work would get width 0 (named), or when the objective overflows.
 Result<Allocation> allocate(const AllocationProblem& problem);
 
 struct IntegerAllocation {
-  std::vector<std::int64_t> widths;  ///< multiples of the quantum
-  double objective = 0;
-  double error = 0;    ///< (sum c w - B) / B
-  bool exact = false;  ///< sum c w == B
+  std::vector<std::int64_t> widths;  ///< multiples of the quantum, never outside floor and cap
+  double objective = 0;              ///< finite
+  double error = 0;                  ///< (sum c w - B) / B
+  bool optimal = false;  ///< proved: no other widths of the discrete problem have a lower objective
+  bool exact = false;    ///< optimal, and sum c w == B
 };
 
-/// Widths in multiples of `quantum`. Equal costs: greedy by marginal gain from the floors, which is
-/// the exact integer optimum of a separable convex problem; the budget is met exactly when it is a
-/// whole number of quanta, and otherwise not exceeded. Unequal costs: greedy by gain per cost, then
-/// exchanges of single quanta while they bring the total nearer to the budget. Errors: as allocate;
-/// kOutOfRange when the rounded-up floors do not fit, or the error is above `tolerance` of the
-/// budget (with the error reached).
+/// Widths in multiples q k_l of `quantum`, the best of this discrete problem:
+///   minimise sum_l beta_l (q k_l)^(-a_l)
+///   over     whole k_l with m_l <= q k_l <= M_l, and k_l >= 1 where there is work,
+///            B (1 - tolerance) <= sum c_l q k_l <= B;
+/// only where there are none, the total may exceed B, by the tolerance at most. (Floors and caps
+/// that the real problem cannot meet are not helped by the tolerance.) Equal costs: as
+/// many quanta as B holds are given out greedily by marginal gain, which is the optimum of a
+/// separable convex problem (n log n from near the real optimum); of equal gains the earlier layer
+/// gets the quantum. Unequal costs: greedy by gain per cost and exchanges of single quanta, then
+/// dynamic programming over the totals that can be reached, restricted to widths that the
+/// Lagrangian bound does not rule out; it ends after some 3e7 steps (about a second, 40 MB), and
+/// then `optimal` is false. Layers without work and without a floor get width 0 unless the others
+/// are at their caps.
+///
+/// Errors: as allocate, but a layer without any multiple between floor and cap is kInvalidArgument
+/// (named; at a cap above 0 a width of 0 does not count); kOutOfRange when the rounded-up floors do
+/// not fit, the rounded-down caps leave too much, or no widths within `tolerance` of the budget
+/// (from 0 to 1) were found (with the error reached).
 Result<IntegerAllocation> allocate_integer(const AllocationProblem& problem,
                                            std::int64_t quantum = 64, double tolerance = 1e-5);
 

@@ -137,7 +137,22 @@ class ProblemFile {
 
   // JSON has no infinity: null and "Infinity" stand for it where a cap is meant.
   double number_of(const Json& value, const std::string& name) const {
-    if (value.is_number()) return value.get<double>();
+    if (value.is_number()) {
+      const auto number = value.get<double>();
+      // Compared as integers: a whole number beyond 2^53 may have no double.
+      const bool rounded =
+          value.is_number_unsigned()
+              ? !(number < 0x1p64) || static_cast<std::uint64_t>(number) != value
+              : value.is_number_integer() &&
+                    (!(number >= -0x1p63) || static_cast<std::int64_t>(number) != value);
+      if (rounded) {
+        refuse(
+            fmt::format("\"{}\" is {}, which is beyond 2^53 and would be rounded to {:.0f}; give "
+                        "a number that is a double",
+                        name, value.dump(), number));
+      }
+      return number;
+    }
     if (value.is_null() && name.rfind("cap", 0) == 0) {
       return std::numeric_limits<double>::infinity();
     }
@@ -266,7 +281,7 @@ std::optional<std::vector<double>> log_errors(const ProblemFile& file,
   return errors;
 }
 
-// Quanta are handed out one by one: beyond this many that takes too long to be meant.
+// Beyond this many a budget in other units is more likely than so many widths.
 constexpr double kQuantaMax = 5e7;
 
 Result<geometry::IntegerAllocation> integer_widths(const geometry::AllocationProblem& problem,
@@ -311,6 +326,10 @@ void run_allocate(const Context& context, const AllocateOptions& options) {
   const std::int64_t quantum =
       options.quantum >= 0 ? options.quantum : file.integer("quantum").value_or(64);
   const double tolerance = file.number("tolerance").value_or(1e-5);
+  if (!(tolerance >= 0 && tolerance <= 1)) {
+    file.refuse(
+        fmt::format("\"tolerance\" is a share of the budget, from 0 to 1, got {}", tolerance));
+  }
 
   const geometry::Allocation solved = require_input(geometry::allocate(problem), options.file);
   const std::size_t layers = solved.widths.size();
@@ -340,6 +359,31 @@ void run_allocate(const Context& context, const AllocateOptions& options) {
   if (used_exponents.size() == 1) used_exponents.assign(layers, used_exponents[0]);
   for (double& a : used_exponents) a = std::max(a, problem.exponent_min);
 
+  // What nobody may overlook: exponents that were raised, layers that get no width at all, and
+  // integer widths that may not be the best.
+  std::vector<std::size_t> raised, without_width;
+  for (std::size_t l = 0; l < layers; ++l) {
+    const std::size_t given = problem.exponent.size() == 1 ? 0 : l;
+    if (problem.exponent[given] < problem.exponent_min) raised.push_back(l);
+    if (solved.widths[l] == 0 || (integers && integers->widths[l] == 0)) without_width.push_back(l);
+  }
+  const auto named = [](const std::vector<std::size_t>& some) {
+    return fmt::format("{} {}", some.size() == 1 ? "layer" : "layers", fmt::join(some, ", "));
+  };
+  if (!raised.empty()) {
+    out.note(fmt::format("tailor: exponents below {} count as that (\"exponent_min\"): {}",
+                         problem.exponent_min, named(raised)));
+  }
+  if (!without_width.empty()) {
+    out.note(fmt::format("tailor: no work and no floor, so width 0: {}; a \"floor\" keeps a layer",
+                         named(without_width)));
+  }
+  if (integers && !integers->optimal) {
+    out.note(
+        "tailor: the integer widths are good, but not proved to be the best: with these costs "
+        "there are too many totals to look through");
+  }
+
   if (out.json()) {
     const auto list = [](const std::vector<double>& values) {
       Json json = Json::array();
@@ -357,6 +401,7 @@ void run_allocate(const Context& context, const AllocateOptions& options) {
     report["kkt"] = list(solved.kkt);
     report["residual"] = json_number(solved.residual);
     report["no_signal"] = solved.no_signal;
+    report["without_width"] = without_width;
     report["iterations"] = solved.iterations;
     report["width_errors"] = width_errors ? list(*width_errors) : Json();
     report["work"] = list(problem.work);
@@ -367,6 +412,7 @@ void run_allocate(const Context& context, const AllocateOptions& options) {
       report["integer"] = {{"quantum", quantum},
                            {"objective", json_number(integers->objective)},
                            {"error", json_number(integers->error + 0.0)},
+                           {"optimal", integers->optimal},
                            {"exact", integers->exact}};
     } else {
       report["integer"] = {{"quantum", quantum}, {"reason", reason}};
@@ -398,8 +444,9 @@ void run_allocate(const Context& context, const AllocateOptions& options) {
                        solved.multiplier, solved.objective, problem.budget, solved.residual));
   if (integers) {
     out.line(fmt::format(
-        "in multiples of {}: objective {:.12g}, budget {}", quantum, integers->objective,
-        integers->exact ? "met exactly" : fmt::format("met to {:.1e}", integers->error)));
+        "in multiples of {}: objective {:.12g}, {}, budget {}", quantum, integers->objective,
+        integers->optimal ? "the best there is" : "not proved the best",
+        integers->error == 0 ? "met exactly" : fmt::format("met to {:.1e}", integers->error)));
   }
   if (solved.no_signal) out.note("no layer has any work: the budget was spread evenly");
 }

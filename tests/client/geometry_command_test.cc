@@ -475,6 +475,31 @@ TEST_F(GeometryCommand, AllocationWithoutRoomForTheDefaultMultipleStillGivesWidt
   EXPECT_THAT(ran.err, HasSubstr("no integer widths"));
 }
 
+TEST_F(GeometryCommand, AnAllocationWithoutAMultipleBetweenFloorAndCapIsRefusedByLayer) {
+  const auto refused = [&](const std::string& problem) {
+    return refusal("allocate " + text("problem.json", problem) + " --json");
+  };
+  EXPECT_THAT(refused(R"({"work": [4, 3, 2, 1], "budget": 1024, "floor": [100, 0, 0, 0],
+                          "cap": [100, null, null, null], "quantum": 64})"),
+              AllOf(HasSubstr("layer 0"), HasSubstr("multiple of 64")));
+  EXPECT_THAT(refused(R"({"work": [4, 3, 2, 1], "budget": 1024, "floor": 0,
+                          "cap": [null, null, 60, null], "quantum": 64})"),
+              AllOf(HasSubstr("layer 2"), HasSubstr("multiple of 64")));
+}
+
+TEST_F(GeometryCommand, AllocationSaysWhichLayersGetNoWidthAndWhichExponentsWereRaised) {
+  const Ran ran =
+      run("allocate " +
+          text("p.json", R"({"work": [4, 0, 2], "budget": 1024, "exponent": [1, 1, 1e-5]})") +
+          " --json");
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("width 0: layer 1"), HasSubstr("below 0.02")));
+  const Json printed = Json::parse(ran.out);
+  EXPECT_EQ(printed.at("report").at("without_width"), Json::parse("[1]"));
+  EXPECT_EQ(printed.at("integer_widths")[1], 0);
+  EXPECT_EQ(printed.at("report").at("integer").at("optimal"), true);
+}
+
 TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
   const auto refused = [&](const std::string& problem) {
     return refusal("allocate " + text("problem.json", problem) + " --json");
@@ -493,7 +518,16 @@ TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
               HasSubstr("not both"));
   EXPECT_THAT(refused(R"({"work": [1, true], "budget": 3})"), HasSubstr("work[1]"));
   EXPECT_THAT(refused(R"({"work": [1, 2, 3], "cost": [1, 2], "budget": 3})"), HasSubstr("cost"));
-  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 100, "q": 64})"), HasSubstr("tolerance"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 200, "q": 64})"), HasSubstr("tolerance"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 100, "q": 64})"),
+              HasSubstr("infeasible in multiples of 64"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "work": [1], "budget": 9})"),
+              HasSubstr("\"work\" is given twice"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 9007199254740993})"),
+              AllOf(HasSubstr("\"budget\""), HasSubstr("2^53")));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 9, "tolerance": -1})"), HasSubstr("tolerance"));
+  EXPECT_THAT(refused("{\"work\": " + std::string(100000, '[') + std::string(100000, ']') + "}"),
+              HasSubstr("nested too deeply"));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 1e15, "q": 1})"), HasSubstr("multiple"));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 3, "width_unit": "x"})"),
               HasSubstr("relative"));

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "base/rng.h"
 
@@ -243,44 +245,254 @@ TEST(Allocation, ScalingAllWorkOrAllCostsDoesNotChangeTheWidths) {
   }
 }
 
-// All integer vectors of `units` quanta in total.
-double best_integer(const AllocationProblem& problem, std::size_t layer, std::int64_t units,
-                    double quantum) {
-  const double a = problem.exponent[problem.exponent.size() == 1 ? 0 : layer];
-  if (layer + 1 == problem.work.size()) {
-    return problem.work[layer] * std::pow(quantum * static_cast<double>(units), -a);
-  }
-  double best = std::numeric_limits<double>::infinity();
-  for (std::int64_t k = 1; k + static_cast<std::int64_t>(problem.work.size() - layer - 1) <= units;
-       ++k) {
-    best = std::min(best, problem.work[layer] * std::pow(quantum * static_cast<double>(k), -a) +
-                              best_integer(problem, layer + 1, units - k, quantum));
-  }
-  return best;
+double entry(const std::vector<double>& list, std::size_t layer) {
+  return list[list.size() == 1 ? 0 : layer];
 }
 
-TEST(Allocation, GreedyIntegerWidthsAreTheBestOfAll) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+// The least objective over all integer widths, by trying every width of every layer and keeping
+// the best for each total; none where no total is within the tolerance. Totals are whole numbers:
+// costs of these problems are.
+std::optional<double> best_of_all_widths(const AllocationProblem& problem, std::int64_t quantum,
+                                         double tolerance) {
+  std::map<double, double> best = {{0, 0}};  // by total
+  for (std::size_t l = 0; l < problem.work.size(); ++l) {
+    const double beta = problem.work[l] * entry(problem.sensitivity, l);
+    std::map<double, double> next;
+    for (std::int64_t width = 0;; width += quantum) {
+      const auto w = static_cast<double>(width);
+      const double used = entry(problem.cost, l) * w;
+      if (used > problem.budget * (1 + tolerance) || w > entry(problem.cap, l)) break;
+      if (w < entry(problem.floor, l) || (w == 0 && beta > 0)) continue;
+      const double term = beta > 0 ? beta * std::pow(w, -entry(problem.exponent, l)) : 0;
+      for (const auto& [total, objective] : best) {
+        const auto [at, inserted] = next.try_emplace(total + used, objective + term);
+        if (!inserted) at->second = std::min(at->second, objective + term);
+      }
+    }
+    best = std::move(next);
+  }
+  std::optional<double> within, above;
+  for (const auto& [total, objective] : best) {
+    if (std::abs(total - problem.budget) > tolerance * problem.budget) continue;
+    std::optional<double>& least = total <= problem.budget ? within : above;
+    least = std::min(least.value_or(objective), objective);
+  }
+  return within ? within : above;
+}
+
+void expect_feasible(const AllocationProblem& problem, const IntegerAllocation& result,
+                     std::int64_t quantum, double tolerance) {
+  double total = 0;
+  for (std::size_t l = 0; l < problem.work.size(); ++l) {
+    const auto w = static_cast<double>(result.widths[l]);
+    EXPECT_EQ(result.widths[l] % quantum, 0);
+    EXPECT_GE(w, entry(problem.floor, l)) << "layer " << l;
+    EXPECT_LE(w, entry(problem.cap, l)) << "layer " << l;
+    if (problem.work[l] > 0) {
+      EXPECT_GT(w, 0) << "layer " << l;
+    }
+    total += entry(problem.cost, l) * w;
+  }
+  EXPECT_LE(std::abs(total - problem.budget), tolerance * problem.budget * (1 + 1e-9));
+  EXPECT_NEAR(result.error, total / problem.budget - 1, 1e-12);
+  EXPECT_TRUE(std::isfinite(result.objective));
+  if (result.exact) {
+    EXPECT_TRUE(result.optimal);
+    EXPECT_EQ(total, problem.budget);
+  }
+}
+
+TEST(Allocation, IntegerWidthsAreTheBestOfAllUnderFloorsCapsAndQuanta) {
+  int solved = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(seed);
     Rng rng(seed);
+    const std::size_t layers = 1 + rng.below(6);
+    const std::int64_t quantum = std::vector<std::int64_t>{1, 3, 8, 64}[rng.below(4)];
+    const auto q = static_cast<double>(quantum);
+    const bool equal_costs = seed % 3 != 0;
     AllocationProblem problem;
     problem.exponent.clear();
-    for (int l = 0; l < 4; ++l) {
-      problem.work.push_back(std::exp(rng.normal()));
-      problem.exponent.push_back(0.1 + rng.uniform());
+    problem.cost.clear();
+    problem.floor.clear();
+    problem.cap.clear();
+    const double common = 1 + static_cast<double>(rng.below(3));
+    double reached = 0;
+    for (std::size_t l = 0; l < layers; ++l) {
+      problem.work.push_back(rng.uniform() < 0.15 ? 0 : std::exp(2 * rng.normal()));
+      if (l > 0 && rng.uniform() < 0.2) problem.work[l] = problem.work[l - 1];
+      problem.exponent.push_back(rng.uniform() < 0.3 ? 0.5 : 0.05 + 2 * rng.uniform());
+      problem.cost.push_back(equal_costs ? common : 1 + static_cast<double>(rng.below(5)));
+      problem.floor.push_back(rng.uniform() < 0.4 ? 0 : 4 * q * rng.uniform());
+      const double room = rng.uniform();
+      problem.cap.push_back(room < 0.3   ? std::numeric_limits<double>::infinity()
+                            : room < 0.5 ? problem.floor.back()
+                                         : problem.floor.back() + 5 * q * rng.uniform());
+      if (rng.uniform() < 0.3) problem.floor.back() = q * std::floor(problem.floor.back() / q);
+      reached += problem.cost.back() *
+                 (q * std::ceil(problem.floor.back() / q) + q * static_cast<double>(rng.below(4)));
     }
-    const std::int64_t units = 4 + static_cast<std::int64_t>(rng.below(12));
-    problem.budget = 8 * static_cast<double>(units);
-    const auto result = allocate_integer(problem, 8);
-    ASSERT_TRUE(result);
-    EXPECT_TRUE(result->exact);
-    EXPECT_NEAR(result->objective, best_integer(problem, 0, units, 8), 1e-12) << seed;
+    problem.budget = reached > 0 ? reached : q;
+    if (seed % 4 == 0) problem.budget += std::floor(q * rng.uniform());
+    const double tolerance = seed % 5 == 0 ? 0.05 : 1e-5;
+    const auto best = best_of_all_widths(problem, quantum, tolerance);
+    const auto result = allocate_integer(problem, quantum, tolerance);
+    // A cap above 0 that no multiple above 0 fits under is refused even without work.
+    bool cap_below_quantum = false;
+    for (const double cap : problem.cap) cap_below_quantum |= cap > 0 && cap < q;
+    if (!best || cap_below_quantum) {
+      ++refused;
+      EXPECT_FALSE(result.has_value());
+      continue;
+    }
+    // The real problem may be infeasible by what the tolerance lends to the integers.
+    if (!result && !allocate(problem)) continue;
+    ASSERT_TRUE(result.has_value()) << result.error().message();
+    ++solved;
+    EXPECT_TRUE(result->optimal);
+    EXPECT_NEAR(result->objective, *best, 1e-12 * *best);
+    expect_feasible(problem, *result, quantum, tolerance);
   }
+  EXPECT_GT(solved, 150);
+  EXPECT_GT(refused, 100);
+}
+
+// With costs that are no whole numbers no two totals coincide: every combination is tried.
+TEST(Allocation, IntegerWidthsAreTheBestOfAllForCostsWithoutCommonMeasure) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    AllocationProblem problem;
+    problem.exponent = {0.5};
+    problem.cost.clear();
+    for (int l = 0; l < 3; ++l) {
+      problem.work.push_back(std::exp(rng.normal()));
+      problem.cost.push_back(1 + rng.uniform());
+    }
+    problem.budget = 60;
+    const double tolerance = 0.002;
+    double best = std::numeric_limits<double>::infinity();
+    for (int x = 1; x < 60; ++x) {
+      for (int y = 1; y < 60; ++y) {
+        for (int z = 1; z < 60; ++z) {
+          const double total = problem.cost[0] * x + problem.cost[1] * y + problem.cost[2] * z;
+          if (total > 60 || total < 60 * (1 - tolerance)) continue;
+          best = std::min(best, problem.work[0] * std::pow(x, -0.5) +
+                                    problem.work[1] * std::pow(y, -0.5) +
+                                    problem.work[2] * std::pow(z, -0.5));
+        }
+      }
+    }
+    const auto result = allocate_integer(problem, 1, tolerance);
+    if (std::isinf(best)) continue;
+    ASSERT_TRUE(result.has_value()) << result.error().message();
+    EXPECT_TRUE(result->optimal);
+    EXPECT_FALSE(result->exact);
+    EXPECT_NEAR(result->objective, best, 1e-12 * best);
+    expect_feasible(problem, *result, 1, tolerance);
+  }
+}
+
+// With no common measure and many layers there are too many totals to go through.
+TEST(Allocation, WidthsThatAreNotProvedTheBestDoNotClaimToBe) {
+  AllocationProblem problem;
+  problem.exponent = {0.3};
+  problem.cost.clear();
+  Rng rng(3);
+  for (int l = 0; l < 40; ++l) {
+    problem.work.push_back(std::exp(rng.normal()));
+    problem.cost.push_back(1 + rng.uniform());
+  }
+  problem.budget = 40 * 1.5 * 40;
+  const auto result = allocate_integer(problem, 1, 1e-6);
+  if (!result) return;  // what was found missed the tolerance
+  EXPECT_FALSE(result->exact);
+  expect_feasible(problem, *result, 1, 1e-6);
+}
+
+TEST(Allocation, ALayerWithoutAMultipleBetweenFloorAndCapIsRefusedByName) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const auto message = [](const AllocationProblem& problem, std::int64_t quantum) {
+    const auto result = allocate_integer(problem, quantum, 1);
+    EXPECT_FALSE(result.has_value());
+    return result ? std::string() : result.error().message();
+  };
+  AllocationProblem problem{.work = {4, 3, 2, 1},
+                            .floor = {100, 0, 0, 0},
+                            .cap = {100, kNone, kNone, kNone},
+                            .budget = 1024};
+  EXPECT_THAT(message(problem, 64), HasSubstr("layer 0"));
+  EXPECT_TRUE(allocate_integer(problem, 50, 0.1).has_value());
+  problem.floor = {0};
+  problem.cap = {kNone, kNone, 60, kNone};
+  EXPECT_THAT(message(problem, 64), ::testing::AllOf(HasSubstr("layer 2"), HasSubstr("cap 60")));
+  problem.work[2] = 0;  // with no work either: a cap above 0 asks for a width
+  EXPECT_THAT(message(problem, 64), HasSubstr("layer 2"));
+  problem.cap[2] = 0;
+  const auto none = allocate_integer(problem, 64);
+  ASSERT_TRUE(none.has_value());
+  EXPECT_EQ(none->widths[2], 0);
+  // A floor a little above a multiple needs the next.
+  problem = {.work = {1, 1}, .floor = {64 + 1e-9, 0}, .budget = 192};
+  EXPECT_THAT(allocate_integer(problem, 64)->widths, ElementsAre(128, 64));
+  problem.cap = {64 + 2e-9, kNone};
+  EXPECT_THAT(message(problem, 64), HasSubstr("layer 0"));
+}
+
+TEST(Allocation, LayersWithWorkNeverGetWidthZero) {
+  // Two multiples for three layers that need one each.
+  EXPECT_THAT(allocate_integer({.work = {5, 1, 1}, .budget = 128}, 64).error().message(),
+              HasSubstr("infeasible in multiples of 64"));
+  EXPECT_THAT(allocate_integer({.work = {5, 0, 1}, .budget = 128}, 64)->widths,
+              ElementsAre(64, 0, 64));
+  EXPECT_THAT(allocate({.work = {5, 1}, .cap = {100, 0}, .budget = 50}).error().message(),
+              ::testing::AllOf(HasSubstr("layer 1"), HasSubstr("its cap is 0")));
+  // The floor of a layer without work takes the whole budget.
+  EXPECT_THAT(allocate({.work = {0, 1}, .floor = {10, 0}, .budget = 10}).error().message(),
+              HasSubstr("layer 1 has work and would get width 0"));
+  EXPECT_THAT(
+      allocate({.work = {1e308, 1e308}, .sensitivity = {1e308}, .budget = 10}).error().message(),
+      HasSubstr("beyond the largest number"));
+}
+
+TEST(Allocation, EqualGainsGoToTheEarlierLayer) {
+  // 1 / k: from one to two quanta layers 0 to 2 gain 1/2 each, as 3 / k does from two to three.
+  EXPECT_THAT(allocate_integer({.work = {1, 1, 1}, .budget = 5}, 1)->widths, ElementsAre(2, 2, 1));
+  EXPECT_THAT(allocate_integer({.work = {1, 3}, .budget = 4}, 1)->widths, ElementsAre(2, 2));
+  EXPECT_THAT(allocate_integer({.work = {3, 1}, .budget = 4}, 1)->widths, ElementsAre(3, 1));
+  // Gains that are too small for a number are gains still.
+  EXPECT_THAT(
+      allocate_integer({.work = {1, 1e250}, .exponent = {900}, .floor = {64}, .budget = 448}, 64)
+          ->widths,
+      ElementsAre(192, 256));
+}
+
+TEST(Allocation, CapsBeyondAllMeasureAreNoCaps) {
+  EXPECT_THAT(allocate_integer({.work = {1, 1}, .cap = {1e300}, .budget = 256}, 64)->widths,
+              ElementsAre(128, 128));
+}
+
+TEST(Allocation, RoundedCapsThatLeaveBudgetAreOverCapacity) {
+  const AllocationProblem problem{.work = {1, 1}, .cap = {127}, .budget = 192};
+  EXPECT_THAT(
+      allocate_integer(problem, 64).error().message(),
+      ::testing::AllOf(HasSubstr("over capacity in multiples of 64"), HasSubstr("leave 64")));
+}
+
+TEST(Allocation, ABudgetBetweenMultiplesIsExceededOnlyWhereNothingBelowIsWithinTheTolerance) {
+  const AllocationProblem problem{.work = {1, 1}, .budget = 999};
+  EXPECT_THAT(allocate_integer(problem, 8, 0.01)->widths, ElementsAre(496, 496));
+  EXPECT_THAT(allocate_integer(problem, 8, 0.002)->widths, ElementsAre(504, 496));  // 992 is off
+  EXPECT_FALSE(allocate_integer(problem, 8, 0.0005).has_value());
+  EXPECT_FALSE(allocate_integer(problem, 1, -1).has_value());
+  EXPECT_FALSE(allocate_integer(problem, 1, std::nan("")).has_value());
 }
 
 TEST(Allocation, UnequalCostsAreRepairedToTheBudgetOrRefused) {
   AllocationProblem problem = vector_problem("T10");
   const auto result = allocate_integer(problem, 1, 1e-4);
   ASSERT_TRUE(result) << result.error().message();
+  EXPECT_TRUE(result->optimal);
   double used = 0;
   for (std::size_t l = 0; l < 3; ++l) {
     used += problem.cost[l] * static_cast<double>(result->widths[l]);
