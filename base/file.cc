@@ -28,6 +28,21 @@ struct Fd {
 
 }  // namespace
 
+std::string absolute_path(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path full = fs::absolute(path, failed);
+  if (failed) return path;
+  fs::path out = full.lexically_normal();
+  if (std::find(full.begin(), full.end(), "..") != full.end()) {
+    const fs::path meant = fs::weakly_canonical(full, failed);
+    if (!failed && fs::weakly_canonical(out, failed) != meant) out = meant;
+  }
+  if (!out.has_filename() && out.has_relative_path())
+    out = out.parent_path();  // a slash at the end
+  return out.string();
+}
+
 Status errno_status(int error_number, std::string_view action, std::string_view path) {
   Code code = Code::kUnavailable;
   if (error_number == ENOENT || error_number == ENOTDIR) code = Code::kNotFound;

@@ -162,6 +162,41 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::vector<std::string_view> split_patterns(std::string_view list) {
+  // Without its margins, but for a space at the end that a backslash holds.
+  const auto without_margins = [](std::string_view pattern) {
+    const std::string_view bare = trim(pattern);
+    if (bare.empty()) return bare;
+    pattern.remove_prefix(static_cast<std::size_t>(bare.data() - pattern.data()));
+    const std::size_t last = bare.find_last_not_of('\\');
+    const std::size_t slashes =
+        last == std::string_view::npos ? bare.size() : bare.size() - 1 - last;
+    const bool held = slashes % 2 == 1 && bare.size() < pattern.size();
+    return pattern.substr(0, bare.size() + (held ? 1 : 0));
+  };
+  std::vector<std::string_view> patterns;
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i] == '\\') {
+      ++i;
+    } else if (list[i] == ',') {
+      patterns.push_back(without_margins(list.substr(start, i - start)));
+      start = i + 1;
+    }
+  }
+  patterns.push_back(without_margins(list.substr(start)));
+  return patterns;
+}
+
+std::string escape_pattern(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string_view("\\*?[],").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 std::string_view trim(std::string_view text) {
   const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
   while (!text.empty() && space(text.front())) text.remove_prefix(1);

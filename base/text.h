@@ -41,8 +41,16 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// Without leading and trailing white space.
 std::string_view trim(std::string_view text);
 
-/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure
-/// `*bad_offset`, if given, is the offset of the first wrong byte.
+/// The shell patterns of a list: split at commas and trimmed; a backslash makes the character after it
+/// stand for itself ("a\\,b" is one pattern, and its backslash stays, for the shell's rules to read).
+std::vector<std::string_view> split_patterns(std::string_view list);
+
+/// `text` as a pattern that matches only itself, also within a list: what is special to `split_patterns` or
+/// to glob(3) gets a backslash in front.
+std::string escape_pattern(std::string_view text);
+
+/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure `*bad_offset`,
+/// if given, is the offset of the first wrong byte.
 bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
 
 /// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <filesystem>
 #include <optional>
 
 #include "base/config.h"
@@ -158,7 +157,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   }
   // Clients are told this path (`tailor info`), and the working folder means nothing to them.
   if (!config.database.empty()) {
-    config.database = std::filesystem::absolute(config.database).lexically_normal().string();
+    config.database = absolute_path(config.database);
   }
   config.insecure = config.insecure || insecure;
   config.allow_network_file_system = config.allow_network_file_system || network;

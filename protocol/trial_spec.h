@@ -15,7 +15,8 @@
 
 namespace tailor::protocol {
 
-/// Token files. Paths are absolute or relative to the trainer's working folder; globs are allowed.
+/// Token files. Paths are absolute or relative to the trainer's working folder; shell patterns and
+/// comma-separated lists are allowed, a backslash makes the character after it stand for itself.
 struct DataSpec {
   std::string train;       ///< token shards, "…/train-*.tokens"
   std::string validation;  ///< token shards for the validation loss

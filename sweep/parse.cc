@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <set>
 
@@ -32,8 +31,11 @@ std::string did_you_mean(std::string_view name, std::span<const std::string_view
 
 class Parser {
  public:
-  Parser(ConfigDocument& document, std::string base_dir)
-      : document_(document), root_(document.root()), base_dir_(std::move(base_dir)) {}
+  Parser(ConfigDocument& document, std::string base_dir, Origin origin)
+      : document_(document),
+        root_(document.root()),
+        base_dir_(std::move(base_dir)),
+        origin_(origin) {}
 
   Result<Spec> run() {
     TAILOR_RETURN_IF_ERROR(top());
@@ -94,11 +96,12 @@ class Parser {
           fmt::format("`name` is \"{}\"; allowed: 1 to 100 letters, digits, '-', '_' and '.', not "
                       "starting with '-' or '.'",
                       name));
-    } else if (SweepId::parse(name) || name == "last") {
-      value.fail(
-          fmt::format("`name` is \"{}\", which reads like a sweep's id or the word for the newest "
-                      "sweep; allowed: any other name",
-                      name));
+    } else if (origin_ == Origin::kSubmitted && reads_like_id(name)) {
+      value.fail(fmt::format(
+          "`name` is \"{}\", which reads like an id (s3 is a sweep, t41 a trial, t41.2 an "
+          "attempt, w2 a worker) or the word for the newest sweep (last), so that `tailor "
+          "cancel {}` could hit something else; allowed: any other name, such as \"run-{}\"",
+          name, name, name));
     }
   }
 
@@ -119,15 +122,18 @@ class Parser {
     }
   }
 
-  /// Every pattern of a comma-separated list made absolute.
+  /// Every pattern of a comma-separated list made absolute. Patterns are what the file writes, never
+  /// the folder's name; ".." stays, because only the system knows where it leads after a link.
   std::string absolute(const std::string& patterns) const {
     std::string out;
-    for (const std::string_view pattern : split(patterns, ',')) {
-      const std::filesystem::path given(trim(pattern));
+    for (std::string_view pattern : split_patterns(patterns)) {
       if (!out.empty()) out += ',';
-      out += given.is_absolute()
-                 ? given.string()
-                 : (std::filesystem::path(base_dir_) / given).lexically_normal().string();
+      if (!pattern.starts_with('/') && !base_dir_.empty()) {
+        while (pattern.starts_with("./")) pattern.remove_prefix(2);
+        out += escape_pattern(base_dir_);
+        if (!out.ends_with('/')) out += '/';
+      }
+      out += pattern;
     }
     return out;
   }
@@ -147,8 +153,8 @@ class Parser {
          {std::pair(&*train, &spec_.data.train), std::pair(&*validation, &spec_.data.validation)}) {
       const auto path = value->as_string();
       if (!path) continue;
-      for (const std::string_view pattern : split(*path, ',')) {
-        if (!trim(pattern).empty()) continue;
+      for (const std::string_view pattern : split_patterns(*path)) {
+        if (!pattern.empty()) continue;
         value->fail(
             fmt::format("`{}` has an empty path; allowed: paths and patterns separated by commas",
                         value->path()));
@@ -633,6 +639,7 @@ class Parser {
   ConfigDocument& document_;
   ConfigTable root_;
   const std::string base_dir_;
+  const Origin origin_;
   Spec spec_;
   std::vector<ConfigValue> candidate_names_;
   std::vector<PlacedAxis> axes_;
@@ -640,14 +647,32 @@ class Parser {
 
 }  // namespace
 
-Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir) {
+bool reads_like_id(std::string_view name) {
+  std::string small(name);
+  for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (small == "last") return true;
+  const auto all_digits = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  std::string_view rest = small;
+  if (rest.empty() || std::string_view("stwa").find(rest.front()) == std::string_view::npos) {
+    return all_digits(rest);
+  }
+  rest.remove_prefix(1);
+  const std::size_t dot = rest.find('.');
+  return all_digits(rest.substr(0, dot)) &&
+         (dot == std::string_view::npos || all_digits(rest.substr(dot + 1)));
+}
+
+Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir,
+                   Origin origin) {
   if (toml.size() > kSweepFileBytesMax) {
     return error(Code::kInvalidArgument,
                  fmt::format("{} has {} bytes; at most {} are allowed in a sweep file", file,
                              toml.size(), kSweepFileBytesMax));
   }
   TAILOR_ASSIGN_OR_RETURN(ConfigDocument document, ConfigDocument::parse(toml, file));
-  return Parser(document, base_dir).run();
+  return Parser(document, base_dir, origin).run();
 }
 
 std::string spec_hash(std::string_view toml, const std::string& base_dir) {

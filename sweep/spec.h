@@ -82,9 +82,8 @@ struct Spec {
   std::string description;
   std::vector<std::string> objectives;  ///< first is the main one; "validation_loss" minimised
   std::string baseline;                 ///< name of a candidate, "" = none
-  protocol::DataSpec data;              ///< paths already made absolute
-  /// Every key of [architecture], flattened ("ffn.kind", ...).
-  Point architecture;
+  protocol::DataSpec data;              ///< patterns, already made absolute
+  Point architecture;  ///< every key of [architecture], flattened ("ffn.kind", ...)
   std::optional<Budget> budget;
   std::vector<NamedCandidate> candidates;
   std::vector<Axis> space;  ///< in file order; the last axis varies fastest on the grid
@@ -105,10 +104,19 @@ struct Spec {
 /// row of the database).
 inline constexpr std::size_t kSweepFileBytesMax = 4u << 20;
 
-/// Parses and validates a sweep file. `base_dir` (absolute) is where relative data paths start.
-/// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key,
-/// the nearest known one. Never partly: there is a Spec or an error.
-Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir);
+/// What a file is read for: a stored one was accepted once, under the rules of its day.
+enum class Origin { kSubmitted, kStored };
+
+/// True for a name that a command line would take for an id or a word with a meaning: digits alone, or
+/// after one of the letters s, t, w, a ("t41", "S3", "t41.2"), and "last".
+bool reads_like_id(std::string_view name);
+
+/// Parses and validates a sweep file. `base_dir` (absolute) is where relative data paths start; it is a
+/// name, never a pattern. A name that reads like an id is refused unless the file is stored already.
+/// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key, the
+/// nearest known one. Never partly: there is a Spec or an error.
+Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir,
+                   Origin origin = Origin::kSubmitted);
 
 /// Identity of a submission: SHA-256 over base_dir and the file's text.
 std::string spec_hash(std::string_view toml, const std::string& base_dir);

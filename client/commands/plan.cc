@@ -4,11 +4,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "client/format.h"
+#include "client/sweep_file.h"
 #include "client/table.h"
 
 namespace tailor::client {
@@ -119,10 +118,7 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("SWEEP.toml", options->file, "the sweep file")->required();
   command->add_option("--max", options->rows_max, "candidates to look at, at most");
   command->callback([&context, options] {
-    const std::string text = require(read_file(options->file, 64 << 20));
-    const std::string base =
-        std::filesystem::absolute(options->file).lexically_normal().parent_path().string();
-    const sweep::Spec spec = require(sweep::parse(text, options->file, base));
+    const sweep::Spec spec = load_sweep_file(options->file).spec;
     const sweep::Plan plan = sweep::make_plan(spec, options->rows_max);
     const Printer out = context.printer();
     if (out.json()) {

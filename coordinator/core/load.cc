@@ -25,7 +25,7 @@ Status damaged(fmt::format_string<Args...> text, Args&&... args) {
 
 Status load_sweep(State& state, const storage::SweepRow& row) {
   const std::string id = row.id.to_string();
-  auto spec = sweep::parse(row.toml, row.name, row.base_dir);
+  auto spec = sweep::parse(row.toml, row.name, row.base_dir, sweep::Origin::kStored);
   if (!spec)
     return damaged("the stored file of sweep {} no longer parses: {}", id, spec.error().message());
   if (spec->name != row.name || row.id.value >= state.counters.next_sweep) {

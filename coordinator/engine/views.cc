@@ -120,7 +120,8 @@ Result<WorkerId> Views::find_worker(std::string_view name_or_id) const {
 
 Result<SweepView> Views::stored_sweep(storage::SweepRow row) const {
   SweepView view;
-  if (const auto spec = sweep::parse(row.toml, row.name, row.base_dir); spec.has_value()) {
+  const auto spec = sweep::parse(row.toml, row.name, row.base_dir, sweep::Origin::kStored);
+  if (spec.has_value()) {
     view.seeds = spec->seeds.size();
     view.baseline = spec->baseline;
     view.description = spec->description;

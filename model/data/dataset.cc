@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -32,6 +33,15 @@ Result<std::vector<std::string>> expand(const std::string& pattern) {
     paths.emplace_back(found.gl_pathv[i]);
   }
   ::globfree(&found);
+  // A file of exactly this name that the pattern does not match: other data must not stand in for it.
+  std::error_code ignored;
+  if ((outcome == 0 || outcome == GLOB_NOMATCH) && std::filesystem::exists(pattern, ignored) &&
+      std::find(paths.begin(), paths.end(), pattern) == paths.end()) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("{} is a file, but as a pattern it means {}: write a backslash before "
+                             "each of * ? [ ] that stands for itself",
+                             pattern, paths.empty() ? "no file" : paths.front()));
+  }
   if (outcome == GLOB_NOMATCH) {
     return error(Code::kNotFound,
                  fmt::format("no token shard matches {}: check the path, or write shards with "
@@ -97,8 +107,8 @@ Result<Dataset> Dataset::open(const std::vector<std::string>& paths,
 
 Result<Dataset> Dataset::open_glob(std::string_view patterns, const DatasetOptions& options) {
   std::vector<std::string> paths;
-  for (const std::string_view part : split(patterns, ',')) {
-    const std::string pattern(trim(part));
+  for (const std::string_view part : split_patterns(patterns)) {
+    const std::string pattern(part);
     if (pattern.empty()) continue;
     TAILOR_ASSIGN_OR_RETURN(const std::vector<std::string> found, expand(pattern));
     paths.insert(paths.end(), found.begin(), found.end());

@@ -70,6 +70,22 @@ TEST_F(File, ReadingAtAPlaceGivesLessOnlyAtTheEnd) {
   EXPECT_NE(closed.error().message().find("cannot read the file"), std::string::npos);
 }
 
+TEST_F(File, AnAbsolutePathIsThatOfTheFolderThatTheSystemWouldFind) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::canonical(folder_);
+  fs::create_directories(root / "a/b");
+  fs::create_directories(root / "far/away");
+  fs::create_directory_symlink(root / "far/away", root / "a/link");
+  const auto of = [&](const std::string& name) { return absolute_path((root / name).string()); };
+  EXPECT_EQ(of("a/./b/../x"), root / "a/x");
+  EXPECT_EQ(of("a/b/"), root / "a/b");
+  EXPECT_EQ(of("a/link/x"), root / "a/link/x");  // links keep their names
+  EXPECT_EQ(of("a/link/../x"), root / "far/x");  // ".." is where the system goes, not "a/x"
+  EXPECT_EQ(of("not/there/../x"), root / "not/x");
+  EXPECT_EQ(absolute_path("."), fs::current_path());
+  EXPECT_EQ(absolute_path("/"), "/");
+}
+
 TEST_F(File, TheFolderOfTheRunningProgramHoldsIt) {
   EXPECT_TRUE(std::filesystem::exists(program_folder() + "/base_test")) << program_folder();
 }

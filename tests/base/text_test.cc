@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <fnmatch.h>
 #include <gtest/gtest.h>
 
 namespace tailor {
@@ -68,6 +69,29 @@ TEST(Text, ControlCharactersAreSpelledOutAndEverythingElseIsKept) {
             "\\u009b1m");                                       // CSI in one character
   EXPECT_EQ(escape_controls("\xE2\x80\xAEgpj"), "\\u202egpj");  // right-to-left override
   EXPECT_EQ(escape_controls("\xE2\x80"), "\xE2\x80");           // cut: passes
+}
+
+TEST(Text, AListOfPatternsIsSplitAtCommasThatNoBackslashHolds) {
+  using Parts = std::vector<std::string_view>;
+  EXPECT_EQ(split_patterns("a, b*\t,c"), (Parts{"a", "b*", "c"}));
+  EXPECT_EQ(split_patterns(""), (Parts{""}));
+  EXPECT_EQ(split_patterns("a,,b,"), (Parts{"a", "", "b", ""}));
+  EXPECT_EQ(split_patterns(R"(a\,b,c)"), (Parts{R"(a\,b)", "c"}));
+  EXPECT_EQ(split_patterns(R"(a\\,b)"), (Parts{R"(a\\)", "b"}));  // the backslash itself is held
+  EXPECT_EQ(split_patterns(R"(a\ , b\\ )"), (Parts{R"(a\ )", R"(b\\)"}));
+  EXPECT_EQ(split_patterns("a\\"), (Parts{"a\\"}));
+}
+
+TEST(Text, AnEscapedTextIsAPatternThatMatchesOnlyItself) {
+  EXPECT_EQ(escape_pattern("/data/plain 'x' {a} ~ $b %20 =#"), "/data/plain 'x' {a} ~ $b %20 =#");
+  EXPECT_EQ(escape_pattern(R"(lr=0.1,k=[4]*?\)"), R"(lr=0.1\,k=\[4\]\*\?\\)");
+  for (const char* name : {"lr=0.1,k=4", "k=[4]", "a*b", "?", R"(back\slash)", R"(\)", "[!a]", ",",
+                           "\xC3\xA9", "a\nb", "-x", "{a,b}", "~root", "$HOME"}) {
+    const std::string pattern = escape_pattern(name);
+    EXPECT_EQ(::fnmatch(pattern.c_str(), name, 0), 0) << name;
+    EXPECT_EQ(split_patterns(pattern), std::vector<std::string_view>{pattern}) << name;
+  }
+  EXPECT_NE(::fnmatch(escape_pattern("k=[4]").c_str(), "k=4", 0), 0);
 }
 
 TEST(Text, CudaDevicesAreNamedByAWholeNumber) {

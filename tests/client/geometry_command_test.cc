@@ -522,7 +522,7 @@ TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 100, "q": 64})"),
               HasSubstr("infeasible in multiples of 64"));
   EXPECT_THAT(refused(R"({"work": [1, 2], "work": [1], "budget": 9})"),
-              HasSubstr("\"work\" is given twice"));
+              HasSubstr("\"work\" is there twice"));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 9007199254740993})"),
               AllOf(HasSubstr("\"budget\""), HasSubstr("2^53")));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 9, "tolerance": -1})"), HasSubstr("tolerance"));

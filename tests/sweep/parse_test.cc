@@ -98,8 +98,8 @@ timeout = 0
   EXPECT_EQ(spec->description, "all keys");
   EXPECT_THAT(spec->objectives, ElementsAre("validation_loss"));
   EXPECT_EQ(spec->baseline, "b");
-  EXPECT_EQ(spec->data,
-            (protocol::DataSpec{"/base/dir/a/t-*.tokens,/abs/u.tokens", "/base/v.tokens", 256}));
+  EXPECT_EQ(spec->data, (protocol::DataSpec{"/base/dir/a/t-*.tokens,/abs/u.tokens",
+                                            "/base/dir/../v.tokens", 256}));
   EXPECT_EQ(spec->architecture.at("ffn.d_h"), AxisValue(std::int64_t{512}));
   EXPECT_EQ(spec->architecture.size(), 14u);
   ASSERT_TRUE(spec->budget.has_value());
@@ -356,9 +356,9 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) { t.top = "name = \"a b\"\n"; }, "\"a b\"",
        "`name` is \"a b\"; allowed: 1 to 100 letters"},
       {[](auto& t) { t.top = "name = \"s12\"\n"; }, "\"s12\"",
-       "`name` is \"s12\", which reads like a sweep's id"},
+       "`name` is \"s12\", which reads like an id"},
       {[](auto& t) { t.top = "name = \"last\"\n"; }, "\"last\"",
-       "`name` is \"last\", which reads like"},
+       "`name` is \"last\", which reads like an id"},
       {[](auto& t) { t.candidates += "[[candidate]]\nname = \"hourglass\"\nlayers = 2\n"; },
        "\"hourglass\"\nlayers", "two candidates are named \"hourglass\""},
       {[](auto& t) { t.candidates += "[[candidate]]\nlayers = 2\n"; }, "[[candidate]]\nlayers",
@@ -484,6 +484,42 @@ TEST(Parse, ThereIsASpecOrAnErrorForEveryPrefixOfAFile) {
       EXPECT_THAT(spec.error().message(), StartsWith("s.toml:"));
     }
   }
+}
+
+TEST(Parse, ANameThatReadsLikeAnIdIsRefusedForNewSweepsAndReadInStoredOnes) {
+  const auto with_name = [](const std::string& name, Origin origin) {
+    SweepText text;
+    text.top = "name = \"" + name + "\"\nbaseline = \"conventional\"\n";
+    return parse(text.text(), "s.toml", "/base", origin);
+  };
+  for (const char* name : {"t1", "T1", "s3", "S03", "w2", "W2", "a4", "A4", "7", "007", "t41.2",
+                           "t1234567890123456789012345", "last", "Last", "LAST"}) {
+    const auto spec = with_name(name, Origin::kSubmitted);
+    ASSERT_FALSE(spec.has_value()) << name;
+    EXPECT_EQ(spec.error().code(), Code::kInvalidArgument) << name;
+    EXPECT_THAT(spec.error().message(), HasSubstr("reads like an id")) << name;
+    EXPECT_TRUE(with_name(name, Origin::kStored).has_value()) << name;
+  }
+  for (const char* name : {"t", "t1x", "tt1", "v2", "run-1", "t_1", "t-1", "t1.", "t1.x", "1e5",
+                           "1-2", "lasting", "0x1", "t.1"}) {
+    EXPECT_TRUE(with_name(name, Origin::kSubmitted).has_value()) << name;
+  }
+}
+
+TEST(Parse, PatternsAndListsAreTheValuesAndNeverTheFolders) {
+  SweepText text;
+  text.data =
+      "[data]\ntrain = \"./d/t-*.tokens, /abs/[u].tokens,../w\\\\,x.tokens\"\nvalidation = "
+      "\"v?.tokens\"\nsequence_length = 128\n";
+  const auto in = [&](const std::string& folder) {
+    return parse(text.text(), "s.toml", folder).value().data;
+  };
+  EXPECT_EQ(in("/runs/lr=0.1,k=4").train,
+            R"(/runs/lr=0.1\,k=4/d/t-*.tokens,/abs/[u].tokens,/runs/lr=0.1\,k=4/../w\,x.tokens)");
+  EXPECT_EQ(in("/runs/k=[4]").validation, R"(/runs/k=\[4\]/v?.tokens)");
+  EXPECT_EQ(in(R"(/a*b?\c)").validation, R"(/a\*b\?\\c/v?.tokens)");
+  EXPECT_EQ(in("/ sp ace {a,b}").validation, R"(/ sp ace {a\,b}/v?.tokens)");
+  EXPECT_EQ(in("/").validation, "/v?.tokens");
 }
 
 }  // namespace

@@ -82,12 +82,13 @@ Status in_range(const char* flag, std::int64_t value, std::int64_t low, std::int
 }
 
 Status absolute(const char* flag, std::string* path) {
-  std::error_code failure;
-  const fs::path full = fs::absolute(*path, failure);
-  if (failure) {
-    return Status(Code::kInvalidArgument, fmt::format("{} {}: {}", flag, *path, failure.message()));
+  const std::string full = absolute_path(*path);
+  if (!full.starts_with('/')) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{} {}: the working folder is gone; give an absolute path", flag, *path));
   }
-  *path = full.lexically_normal().string();
+  *path = full;
   return Status::ok();
 }
 

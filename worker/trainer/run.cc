@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/logging.h"
 #include "base/text.h"
@@ -338,9 +339,7 @@ int run(const RunOptions& options) {
   if (const Status status = check(options); !status) return usage(status.message());
   std::error_code failure;
   // Absolute: reports name checkpoints by their whole path.
-  std::string directory =
-      std::filesystem::absolute(options.directory, failure).lexically_normal().string();
-  while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
+  std::string directory = absolute_path(options.directory);
   if (!std::filesystem::is_directory(directory, failure)) {
     return usage(directory + " is no directory; give the trial directory that holds spec.json");
   }

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "base/text.h"
 #include "tests/model/data/temporary_folder.h"
 
 namespace tailor::data {
@@ -105,6 +106,38 @@ TEST_F(DatasetTest, SeveralPatternsKeepTheirOrder) {
   std::vector<std::uint32_t> out(10);
   ASSERT_TRUE(dataset->read(0, out).is_ok());
   EXPECT_EQ(out, (std::vector<std::uint32_t>{5, 6, 7, 8, 9, 0, 1, 2, 3, 4}));
+}
+
+TEST_F(DatasetTest, ABackslashMakesCommasAndBracketsOfAFolderStandForThemselves) {
+  for (const char* folder :
+       {"lr=0.1,k=4", "k=[4]", "k=4", "a*", "ab", "w?", "wx", R"(back\slash)", "sp ace",
+        "\"quoted'", "new\nline", "-dash", "~", "$HOME", "\xC3\xA9{1,2}"}) {
+    std::filesystem::create_directories(path(folder));
+    // The first id tells which folder was read.
+    const auto id = static_cast<std::uint32_t>(folder[0]);
+    write_shard(path(folder) + "/t-0.tokens", {id, 1});
+    const std::string pattern = escape_pattern(path(folder)) + "/t-*.tokens";
+    const auto dataset = Dataset::open_glob(pattern + "," + pattern, {});
+    ASSERT_TRUE(dataset.has_value()) << dataset.error().to_string();
+    ASSERT_EQ(dataset->shards().size(), 2u) << folder;
+    EXPECT_EQ(dataset->shards()[0].path(), path(folder) + "/t-0.tokens");
+    // Without a pattern behind it, too.
+    const auto plain = Dataset::open_glob(escape_pattern(path(folder) + "/t-0.tokens"), {});
+    ASSERT_TRUE(plain.has_value()) << plain.error().to_string();
+    EXPECT_EQ(plain->shards()[0].path(), path(folder) + "/t-0.tokens");
+  }
+}
+
+TEST_F(DatasetTest, APatternThatIsAlsoTheNameOfAnotherFileIsRefused) {
+  write_shard(path("a[1].tokens"), {1});
+  const auto none = Dataset::open_glob(path("a[1].tokens"), {});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(none.error().message().find("backslash"), std::string::npos);
+  write_shard(path("a1.tokens"), {2});
+  EXPECT_EQ(Dataset::open_glob(path("a[1].tokens"), {}).error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(Dataset::open_glob(path("a[12].tokens"), {}).has_value());
+  EXPECT_TRUE(Dataset::open_glob(path(R"(a\[1\].tokens)"), {}).has_value());
 }
 
 }  // namespace
