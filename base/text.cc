@@ -241,6 +241,34 @@ bool is_valid_utf8(std::string_view text, std::size_t* bad_offset) {
   return true;
 }
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
+std::string_view utf16_or_utf32(std::string_view start) {
+  using namespace std::string_view_literals;
+  if (start.starts_with("\xFF\xFE\0\0"sv)) return "UTF-32LE";
+  if (start.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32BE";
+  if (start.starts_with("\xFF\xFE"sv)) return "UTF-16LE";
+  if (start.starts_with("\xFE\xFF"sv)) return "UTF-16BE";
+  // Without a mark: where the zero bytes are. Spaces alone make some of every text's.
+  constexpr std::size_t kZerosMin = 4;
+  constexpr std::size_t kCharactersAZero = 20;  // at most so many for each zero byte
+  std::size_t zeros[4] = {};
+  const std::size_t size = start.size() / 4 * 4;
+  for (std::size_t i = 0; i < size; ++i) zeros[i % 4] += start[i] == '\0' ? 1 : 0;
+  const std::size_t groups = size / 4;
+  if (groups >= 2 && zeros[2] == groups && zeros[3] == groups && zeros[0] == 0) return "UTF-32LE";
+  if (groups >= 2 && zeros[0] == groups && zeros[1] == groups && zeros[3] == 0) return "UTF-32BE";
+  const std::size_t even = zeros[0] + zeros[2];
+  const std::size_t odd = zeros[1] + zeros[3];
+  const std::size_t enough = std::max(kZerosMin, size / 2 / kCharactersAZero);
+  if (even == 0 && odd >= enough) return "UTF-16LE";
+  if (odd == 0 && even >= enough) return "UTF-16BE";
+  return "";
+}
+
 std::string escape_controls(std::string_view text) {
   std::string out;
   out.reserve(text.size());

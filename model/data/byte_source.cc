@@ -6,10 +6,12 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,63 @@ namespace tailor::data {
 namespace {
 
 constexpr std::size_t kInputBytes = 256 << 10;
+
+/// Whether `name` ends in `ending`, which is in lower case.
+bool ends_in(std::string_view name, std::string_view ending) {
+  if (name.size() < ending.size()) return false;
+  name.remove_prefix(name.size() - ending.size());
+  return std::equal(name.begin(), name.end(), ending.begin(), [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
+  });
+}
+
+std::string binary_size(std::uint64_t bytes) {
+  int unit = 0;
+  while (unit < 4 && bytes % 1024 == 0 && bytes > 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  constexpr std::string_view kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+/// What the header of a zstd frame asks of its reader (RFC 8878, 3.1.1.1).
+struct ZstdFrameNeeds {
+  std::uint64_t window = 0;      // bytes; 0 when the header is not whole
+  std::uint64_t dictionary = 0;  // id; 0 for none
+};
+
+ZstdFrameNeeds zstd_needs(std::string_view header) {
+  constexpr std::size_t kMagicBytes = 4;
+  ZstdFrameNeeds needs;
+  if (header.size() <= kMagicBytes) return needs;
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(header[i]); };
+  const auto number = [&](std::size_t at, std::size_t size) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < size; ++i) value |= std::uint64_t{byte(at + i)} << (8 * i);
+    return value;
+  };
+  const unsigned descriptor = byte(kMagicBytes);
+  const bool single_segment = (descriptor & 0x20) != 0;
+  constexpr std::size_t kDictionaryBytes[] = {0, 1, 2, 4};
+  const std::size_t dictionary_bytes = kDictionaryBytes[descriptor & 3];
+  const std::size_t dictionary_at = kMagicBytes + 1 + (single_segment ? 0 : 1);
+  const std::size_t content_at = dictionary_at + dictionary_bytes;
+  if (header.size() < content_at) return needs;
+  needs.dictionary = number(dictionary_at, dictionary_bytes);
+  if (!single_segment) {
+    const unsigned window = byte(kMagicBytes + 1);
+    const std::uint64_t base = std::uint64_t{1} << (10 + (window >> 3));
+    needs.window = base + base / 8 * (window & 7);
+    return needs;
+  }
+  // The content is the window.
+  constexpr std::size_t kContentBytes[] = {1, 2, 4, 8};
+  const std::size_t content_bytes = kContentBytes[descriptor >> 6];
+  if (header.size() < content_at + content_bytes) return needs;
+  needs.window = number(content_at, content_bytes) + (content_bytes == 2 ? 256 : 0);
+  return needs;
+}
 
 /// The file as it lies on disk.
 class PlainSource final : public ByteSource {
@@ -117,6 +176,11 @@ class GzipSource final : public CompressedSource {
         return error(Code::kResourceExhausted,
                      fmt::format("out of memory while decompressing {}", path_));
       } else if (outcome != Z_OK && outcome != Z_BUF_ERROR) {
+        if (members_ > 0 && stream_.total_out == 0) {
+          return bad(
+              fmt::format("is gzip data followed by something else (after {} whole member{})",
+                          members_, members_ == 1 ? "" : "s"));
+        }
         return bad(fmt::format("is not valid gzip data ({})",
                                stream_.msg != nullptr ? stream_.msg : "damaged"));
       }
@@ -133,9 +197,14 @@ class GzipSource final : public CompressedSource {
 
 class ZstdSource final : public CompressedSource {
  public:
-  ZstdSource(std::string path, std::unique_ptr<ByteSource> file)
-      : CompressedSource(std::move(path), std::move(file)), stream_(ZSTD_createDStream()) {
+  ZstdSource(std::string path, std::unique_ptr<ByteSource> file, int window_log)
+      : CompressedSource(std::move(path), std::move(file)),
+        stream_(ZSTD_createDStream()),
+        window_log_(window_log) {
     TAILOR_CHECK(stream_ != nullptr);
+    // Without this libzstd decodes windows of 128 MiB at most.
+    TAILOR_CHECK(ZSTD_isError(ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, window_log)) ==
+                 0);
   }
   ~ZstdSource() override { ZSTD_freeDStream(stream_); }
   ZstdSource(const ZstdSource&) = delete;
@@ -152,11 +221,16 @@ class ZstdSource final : public CompressedSource {
           return std::size_t{0};
         }
       }
+      if (frame_left_ == 0 && position_ < input_size_) header_.clear();  // the next frame begins
+      note_header();
       ZSTD_inBuffer input{input_.data(), input_size_, position_};
       frame_left_ = ZSTD_decompressStream(stream_, &output, &input);
+      if (ZSTD_isError(frame_left_) != 0) return error(failure(ZSTD_getErrorCode(frame_left_)));
+      frame_bytes_ += input.pos - position_;
       position_ = input.pos;
-      if (ZSTD_isError(frame_left_) != 0) {
-        return bad(fmt::format("is not valid zstd data ({})", ZSTD_getErrorName(frame_left_)));
+      if (frame_left_ == 0) {
+        ++frames_;
+        frame_bytes_ = 0;
       }
       // A full output buffer may leave decoded bytes inside the decompressor.
       output_pending_ = output.pos == output.size && frame_left_ != 0;
@@ -165,13 +239,84 @@ class ZstdSource final : public CompressedSource {
   }
 
  private:
+  static constexpr std::size_t kHeaderBytesMax = 18;
+
+  /// Keeps the first bytes of the frame: the library says what is wrong, but not with what.
+  void note_header() {
+    if (frame_bytes_ != header_.size()) return;  // the frame is longer than its header
+    const std::size_t more = std::min(kHeaderBytesMax - header_.size(), input_size_ - position_);
+    header_.append(input_.data() + position_, more);
+  }
+
+  Status failure(ZSTD_ErrorCode code) const {
+    const ZstdFrameNeeds needs = zstd_needs(header_);
+    switch (code) {
+      case ZSTD_error_frameParameter_windowTooLarge:
+        return Status(
+            Code::kUnimplemented,
+            fmt::format("{} was compressed with a window of {}, and at most {} are decoded here: "
+                        "{}compress it again with a smaller one (zstd --long=27 or less)",
+                        path_, binary_size(needs.window),
+                        binary_size(std::uint64_t{1} << window_log_),
+                        window_log_ < kZstdWindowLogMax && needs.window <= std::uint64_t{1}
+                                                                               << kZstdWindowLogMax
+                            ? "raise --zstd-window, or "
+                            : ""));
+      case ZSTD_error_memory_allocation:
+        return Status(
+            Code::kResourceExhausted,
+            fmt::format("out of memory while decompressing {}, which needs a window of {}", path_,
+                        binary_size(needs.window)));
+      case ZSTD_error_dictionary_wrong:
+        return Status(
+            Code::kUnimplemented,
+            fmt::format("{} was compressed with a dictionary (id {}), and dictionaries are "
+                        "not read: decompress it (zstd -d -D DICTIONARY) first",
+                        path_, needs.dictionary));
+      case ZSTD_error_checksum_wrong:
+        return bad("is altered (its zstd checksum does not match)").value();
+      case ZSTD_error_prefix_unknown:
+        if (frames_ > 0) {
+          return bad(fmt::format("is zstd data followed by something else (after {} whole frame{})",
+                                 frames_, frames_ == 1 ? "" : "s"))
+              .value();
+        }
+        [[fallthrough]];
+      default:
+        return bad(fmt::format("is not valid zstd data ({})", ZSTD_getErrorString(code))).value();
+    }
+  }
+
   ZSTD_DStream* stream_;
+  const int window_log_;
   std::size_t position_ = 0;
   std::size_t frame_left_ = 1;  // 0 between frames; an empty file is a zstd file cut short
   bool output_pending_ = false;
+  std::string header_;           // first bytes of the frame that is being read
+  std::size_t frame_bytes_ = 0;  // of that frame, consumed
+  std::uint64_t frames_ = 0;     // whole ones
 };
 
 }  // namespace
+
+Compression compression_of(std::string_view name) {
+  if (ends_in(name, ".gz")) return Compression::kGzip;
+  return ends_in(name, ".zst") ? Compression::kZstd : Compression::kNone;
+}
+
+std::string_view without_compression(std::string_view name) {
+  switch (compression_of(name)) {
+    case Compression::kNone:
+      break;
+    case Compression::kGzip:
+      name.remove_suffix(3);
+      break;
+    case Compression::kZstd:
+      name.remove_suffix(4);
+      break;
+  }
+  return name;
+}
 
 Result<std::unique_ptr<ByteSource>> open_plain_source(const std::string& path,
                                                       SourceDigest* digest) {
@@ -186,11 +331,17 @@ Result<std::unique_ptr<ByteSource>> open_plain_source(const std::string& path,
   return file;
 }
 
-Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path,
-                                                     SourceDigest* digest) {
+Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path, SourceDigest* digest,
+                                                     int zstd_window_log) {
   TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> file, open_plain_source(path, digest));
-  if (path.ends_with(".gz")) return std::make_unique<GzipSource>(path, std::move(file));
-  if (path.ends_with(".zst")) return std::make_unique<ZstdSource>(path, std::move(file));
+  switch (compression_of(path)) {
+    case Compression::kNone:
+      break;
+    case Compression::kGzip:
+      return std::make_unique<GzipSource>(path, std::move(file));
+    case Compression::kZstd:
+      return std::make_unique<ZstdSource>(path, std::move(file), zstd_window_log);
+  }
   return file;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -22,48 +23,213 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kReadBytes = 256 << 10;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::size_t kStartBytes = 4096;  // that an encoding is known by
+constexpr std::size_t kFirstLineBytesMax = 1 << 20;
+constexpr std::size_t kKindsMax = 20;
+constexpr std::string_view kReadKinds =
+    ".txt, .text, .rst, .md, .markdown, and JSON lines as .jsonl, .ndjson or .json (each also with "
+    ".gz or .zst)";
 
 enum class Kind { kText, kJsonLines, kUnknown };
 
-Kind kind_of(std::string_view name) {
-  for (const std::string_view suffix : {".gz", ".zst"}) {
-    if (name.ends_with(suffix)) {
-      name.remove_suffix(suffix.size());
-      break;
-    }
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
-  for (const std::string_view suffix : {".txt", ".rst", ".md"}) {
-    if (name.ends_with(suffix)) return Kind::kText;
-  }
-  return name.ends_with(".jsonl") ? Kind::kJsonLines : Kind::kUnknown;
+  return out;
 }
 
-/// All text files under `folder`, sorted by their names relative to it.
-Result<std::vector<CorpusFile>> list_folder(const std::string& folder) {
-  std::vector<CorpusFile> files;
-  std::error_code code;
-  fs::recursive_directory_iterator entry(folder, code);
-  const fs::recursive_directory_iterator end;
-  for (; !code && entry != end; entry.increment(code)) {
-    std::error_code ignored;  // a dangling link is no text file
-    if (!entry->is_regular_file(ignored)) continue;
-    const std::string path = entry->path().string();
-    if (kind_of(path) == Kind::kUnknown) continue;
-    files.push_back({path, entry->path().lexically_relative(folder).generic_string(),
-                     entry->file_size(ignored)});
+Kind kind_of(std::string_view name) {
+  const std::string plain = lower_case(without_compression(name));
+  const auto ends_in_one_of = [&](std::initializer_list<std::string_view> endings) {
+    return std::any_of(endings.begin(), endings.end(),
+                       [&](std::string_view ending) { return plain.ends_with(ending); });
+  };
+  if (ends_in_one_of({".txt", ".text", ".rst", ".md", ".markdown"})) return Kind::kText;
+  return ends_in_one_of({".jsonl", ".ndjson", ".json"}) ? Kind::kJsonLines : Kind::kUnknown;
+}
+
+/// The ending of a file's name, for people: ".png", ".csv.gz", "no extension".
+std::string ending_of(const fs::path& file) {
+  constexpr std::size_t kEndingMax = 16;
+  const auto usable = [](const std::string& ending) {
+    return ending.size() > 1 && ending.size() <= kEndingMax;
+  };
+  std::string ending = lower_case(utf8_name(file.extension().string()));
+  if (!usable(ending)) return "no extension";
+  for (const std::string_view packed : {".gz", ".zst", ".xz", ".bz2", ".lz4", ".lzma", ".z"}) {
+    if (ending != packed) continue;
+    const std::string inner = lower_case(utf8_name(file.stem().extension().string()));
+    if (usable(inner)) ending = inner + ending;
+    break;
   }
-  if (code) return error(errno_status(code.value(), "list", folder));
-  std::sort(files.begin(), files.end(),
-            [](const CorpusFile& a, const CorpusFile& b) { return a.name < b.name; });
-  if (files.empty()) {
-    return error(
-        Code::kInvalidArgument,
-        fmt::format("the folder {} holds no text: none of its files ends in .txt, .rst, .md or "
-                    ".jsonl (each also with .gz or .zst)",
-                    folder));
+  return ending;
+}
+
+/// What a .json holds, by its first line.
+enum class JsonShape { kLines, kArray, kOther };
+
+/// What cannot be read counts as lines: reading it will say why.
+JsonShape json_shape(const std::string& path) {
+  const auto source = open_byte_source(path);
+  if (!source) return JsonShape::kLines;
+  std::string start;
+  std::vector<char> block(kStartBytes);
+  bool is_whole = false;
+  std::size_t first = std::string::npos;
+  std::size_t newline = std::string::npos;
+  while (!is_whole && newline == std::string::npos && start.size() < kFirstLineBytesMax) {
+    const Result<std::size_t> got = (*source)->read(block.data(), block.size());
+    if (!got) return JsonShape::kLines;
+    is_whole = *got == 0;
+    start.append(block.data(), *got);
+    const std::size_t mark = start.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+    first = start.find_first_not_of(" \t\r\n", mark);
+    newline = first == std::string::npos ? first : start.find('\n', first);
   }
-  return files;
+  if (first == std::string::npos) return JsonShape::kLines;  // empty
+  if (start[first] == '[') return JsonShape::kArray;
+  std::string_view line = std::string_view(start).substr(first);
+  const bool is_whole_line = is_whole || newline != std::string::npos;
+  line = line.substr(0, newline == std::string::npos ? line.size() : newline - first);
+  if (!is_whole_line || !is_valid_utf8(line)) return JsonShape::kLines;
+  JsonText json("\xFF");  // no member is called that
+  json.start();
+  std::string unused;
+  if (!json.feed(line, &unused).empty()) return JsonShape::kOther;
+  return json.finish() == "has no such member" ? JsonShape::kLines : JsonShape::kOther;
+}
+
+bool ends_in_json(const std::string& path) {
+  return lower_case(without_compression(path)).ends_with(".json");
+}
+
+constexpr std::string_view kArrayKind = ".json that is one array";
+constexpr std::string_view kOtherJsonKind = ".json that is no object a line";
+
+/// All text files under a folder, and what else there is.
+class FolderListing {
+ public:
+  FolderListing(std::string folder, const std::string& own_folder)
+      : folder_(std::move(folder)), own_folder_(own_folder) {}
+
+  Status run() {
+    std::vector<fs::path> folders = {folder_};
+    while (!folders.empty()) {
+      const fs::path folder = std::move(folders.back());
+      folders.pop_back();
+      std::error_code code;
+      fs::directory_iterator entry(folder, code);
+      for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
+        if (is_folder_to_enter(*entry)) {
+          folders.push_back(entry->path());
+        } else {
+          add(*entry);
+        }
+      }
+      if (code) return errno_status(code.value(), "list", folder.string());
+    }
+    std::sort(files_.begin(), files_.end(),
+              [](const CorpusFile& a, const CorpusFile& b) { return a.name < b.name; });
+    return Status::ok();
+  }
+
+  std::vector<CorpusFile> take_files() { return std::move(files_); }
+  const std::map<std::string, PassedOver>& passed_over() const { return passed_over_; }
+
+ private:
+  std::string name_of(const fs::directory_entry& entry) const {
+    return entry.path().lexically_relative(folder_).generic_string();
+  }
+
+  void pass_over(std::string_view kind, const fs::directory_entry& entry) {
+    const std::string name = utf8_name(name_of(entry));
+    PassedOver& all = passed_over_[std::string(kind)];
+    all.kind = kind;
+    if (all.files++ == 0 || name < all.first) all.first = name;
+  }
+
+  bool is_folder_to_enter(const fs::directory_entry& entry) {
+    std::error_code ignored;
+    if (entry.is_symlink(ignored) || !entry.is_directory(ignored)) return false;
+    return own_folder_.empty() || !fs::equivalent(entry.path(), own_folder_, ignored);
+  }
+
+  void add(const fs::directory_entry& entry) {
+    std::error_code code;
+    const bool is_link = entry.is_symlink(code);
+    const fs::file_status status = entry.status(code);
+    if (is_link && !fs::exists(status)) return pass_over("link that leads nowhere", entry);
+    if (fs::is_directory(status)) {
+      // Links may lead in a circle, or to what is read already.
+      return pass_over(is_link ? "link to a folder" : "folder of the data set itself", entry);
+    }
+    if (!fs::is_regular_file(status)) return pass_over("pipe, socket or device", entry);
+    const std::string path = entry.path().string();
+    if (kind_of(path) == Kind::kUnknown) return pass_over(ending_of(entry.path()), entry);
+    if (ends_in_json(path)) {
+      const JsonShape shape = json_shape(path);
+      if (shape == JsonShape::kArray) return pass_over(kArrayKind, entry);
+      if (shape == JsonShape::kOther) return pass_over(kOtherJsonKind, entry);
+    }
+    files_.push_back({path, name_of(entry), entry.file_size(code)});
+  }
+
+  const std::string folder_;
+  const std::string& own_folder_;
+  std::vector<CorpusFile> files_;
+  std::map<std::string, PassedOver> passed_over_;
+};
+
+/// The most frequent kinds first; those beyond a number as one.
+std::vector<PassedOver> ranked(const std::map<std::string, PassedOver>& kinds) {
+  std::vector<PassedOver> all;
+  for (const auto& [kind, passed] : kinds) all.push_back(passed);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const PassedOver& a, const PassedOver& b) { return a.files > b.files; });
+  if (all.size() <= kKindsMax) return all;
+  PassedOver rest{"other kinds", 0, all[kKindsMax - 1].first};
+  for (std::size_t i = kKindsMax - 1; i < all.size(); ++i) {
+    rest.files += all[i].files;
+    rest.first = std::min(rest.first, all[i].first);
+  }
+  all.resize(kKindsMax - 1);
+  all.push_back(std::move(rest));
+  return all;
+}
+
+Status no_text_in(const std::string& folder, const std::map<std::string, PassedOver>& kinds) {
+  const std::string there = describe_passed_over(ranked(kinds));
+  return Status(Code::kInvalidArgument,
+                fmt::format("the folder {} holds no text: {}; read are {}", folder,
+                            there.empty() ? "it holds no files" : "it holds " + there, kReadKinds));
+}
+
+Status json_array(const std::string& path) {
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("{} is one JSON array, and JSON is read as an object a line: convert it "
+                  "with jq -c '.[]', or pass over such files with --skip-bad",
+                  path));
+}
+
+Status foreign_encoding(const std::string& path, std::string_view encoding) {
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("{} is {} text, and UTF-8 is read: convert it with iconv -f {} -t UTF-8, "
+                  "or pass over such files with --skip-bad",
+                  path, encoding, encoding));
+}
+
+/// What the first bytes of a file that is not compressed by its name say, for people; "" nothing.
+std::string_view packed_by_content(std::string_view start) {
+  if (start.starts_with("\x1F\x8B")) return "gzip data: let its name end in .gz";
+  if (start.starts_with("\x28\xB5\x2F\xFD")) return "zstd data: let its name end in .zst";
+  if (start.starts_with("\xFD"
+                        "7zXZ"))
+    return "xz data: unpack it first";
+  return "";
 }
 
 Status not_utf8(const std::string& path, std::uint64_t line, std::uint64_t offset) {
@@ -128,9 +294,14 @@ class FileReader {
         digest_(digest) {}
 
   Status run() {
-    TAILOR_ASSIGN_OR_RETURN(source_, open_byte_source(file_.path, digest_));
+    TAILOR_ASSIGN_OR_RETURN(source_,
+                            open_byte_source(file_.path, digest_, options_.zstd_window_log));
     buffer_.resize(kReadBytes);
-    TAILOR_RETURN_IF_ERROR(pass_over(start_.offset));
+    if (start_.offset == 0) {
+      TAILOR_RETURN_IF_ERROR(look_at_start());
+    } else {
+      TAILOR_RETURN_IF_ERROR(pass_over(start_.offset));
+    }
     // Whatever lies before the start has text, or there would be no start inside.
     document_bytes_ = start_.piece > 0 || (!is_json() && start_.offset > 0) ? 1 : 0;
     return is_json() ? read_lines() : read_text();
@@ -142,6 +313,35 @@ class FileReader {
  private:
   bool is_json() const { return kind_of(file_.path) == Kind::kJsonLines; }
   bool checking() const { return sink_ == nullptr; }
+
+  /// Passes over a byte order mark, and refuses what is no UTF-8 from the beginning on.
+  Status look_at_start() {
+    ahead_.resize(kStartBytes);
+    std::size_t size = 0;
+    for (std::size_t got = 1; got > 0 && size < ahead_.size(); size += got) {
+      TAILOR_ASSIGN_OR_RETURN(got, source_->read(ahead_.data() + size, ahead_.size() - size));
+    }
+    ahead_.resize(size);
+    if (const std::string_view encoding = utf16_or_utf32(ahead_); !encoding.empty()) {
+      return foreign_encoding(file_.path, encoding);
+    }
+    if (const std::string_view packed = packed_by_content(ahead_); !packed.empty()) {
+      return Status(Code::kInvalidArgument, fmt::format("{} is {}", file_.path, packed));
+    }
+    if (ahead_.starts_with(kByteOrderMark)) {
+      ahead_.erase(0, kByteOrderMark.size());
+      next_.offset = kByteOrderMark.size();
+    }
+    return Status::ok();
+  }
+
+  /// As ByteSource::read, with what look_at_start took first.
+  Result<std::size_t> read(char* out, std::size_t size) {
+    if (ahead_.empty()) return source_->read(out, size);
+    const std::size_t taken = ahead_.copy(out, size);
+    ahead_.erase(0, taken);
+    return taken;
+  }
 
   Status pass_over(std::uint64_t bytes) {
     while (bytes > 0) {
@@ -189,7 +389,7 @@ class FileReader {
       while (more && text.size() < piece_bytes_) {
         // Through a buffer: a short text must not keep the room of a long one.
         const std::size_t size = std::min(kReadBytes, piece_bytes_ - text.size());
-        const Result<std::size_t> got = source_->read(buffer_.data(), size);
+        const Result<std::size_t> got = read(buffer_.data(), size);
         if (!got.has_value()) return got.error();
         text.append(buffer_.data(), *got);
         more = *got > 0;
@@ -214,7 +414,7 @@ class FileReader {
   Status read_lines() {
     begin_line();
     for (;;) {
-      TAILOR_ASSIGN_OR_RETURN(const std::size_t got, source_->read(buffer_.data(), buffer_.size()));
+      TAILOR_ASSIGN_OR_RETURN(const std::size_t got, read(buffer_.data(), buffer_.size()));
       std::string_view block(buffer_.data(), got);
       if (got == 0) return line_bytes_ > 0 ? end_line(0) : Status::ok();
       for (;;) {
@@ -257,10 +457,15 @@ class FileReader {
     if (!is_valid_utf8(part, &at)) {
       return refuse(not_utf8(file_.path, next_.line + 1, next_.offset + before + at));
     }
-    if (next_.line == 0 && before == 0 && part.starts_with(kByteOrderMark)) {
-      part.remove_prefix(kByteOrderMark.size());
+    const std::string_view begun = blank_ ? trim(part) : "";
+    if (begun.starts_with('[') && is_first_) return json_array(file_.path);
+    if (begun.starts_with(kByteOrderMark)) {
+      return refuse(bad_line("begins with a byte order mark, as files that were joined do"));
     }
-    blank_ = blank_ && trim(part).empty();
+    if (!begun.empty()) {
+      blank_ = false;
+      is_first_ = false;
+    }
     const std::string_view wrong = json_.feed(part, &text_);
     if (!wrong.empty()) return refuse(bad_line(wrong));
     while (text_.size() >= 2 * piece_bytes_) TAILOR_RETURN_IF_ERROR(emit_part());
@@ -330,12 +535,14 @@ class FileReader {
   SourceDigest* digest_;
   std::unique_ptr<ByteSource> source_;
   std::vector<char> buffer_;
+  std::string ahead_;                 // read by look_at_start, not taken yet
   std::uint64_t document_bytes_ = 0;  // of the document that is being read
   // The JSON line that is being read.
   JsonText json_{options_.text_key};
   Status line_status_;
   bool passing_ = false;  // it is one of the bad ones
   bool blank_ = true;
+  bool is_first_ = start_.offset == 0;  // no line with text came before
   std::uint64_t line_bytes_ = 0;
   std::uint64_t pieces_ = 0;
   std::string text_;            // decoded, not handed on yet
@@ -343,7 +550,8 @@ class FileReader {
 };
 
 bool is_bad_text(const Status& status) {
-  return status.code() == Code::kInvalidArgument || status.code() == Code::kDataLoss;
+  return status.code() == Code::kInvalidArgument || status.code() == Code::kDataLoss ||
+         status.code() == Code::kUnimplemented;
 }
 
 /// Reads a file ahead to find what must be passed over.
@@ -394,9 +602,31 @@ Result<CorpusFileSummary> read_one(const CorpusFile& file, const CorpusOptions& 
 
 }  // namespace
 
-Result<std::vector<CorpusFile>> list_corpus(const std::vector<std::string>& inputs) {
+std::string utf8_name(std::string_view name) {
+  std::string out;
+  std::size_t bad = 0;
+  while (!is_valid_utf8(name, &bad)) {
+    out += name.substr(0, bad);
+    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(name[bad]));
+    name.remove_prefix(bad + 1);
+  }
+  return out += name;
+}
+
+std::string describe_passed_over(const std::vector<PassedOver>& passed_over) {
+  std::string text;
+  for (const PassedOver& passed : passed_over) {
+    text += fmt::format("{}{} {} ({}{})", text.empty() ? "" : ", ", passed.files, passed.kind,
+                        passed.files > 1 ? "the first is " : "", escape_controls(passed.first));
+  }
+  return text;
+}
+
+Result<CorpusListing> list_corpus(const std::vector<std::string>& inputs,
+                                  const std::string& own_folder) {
   if (inputs.empty()) return error(Code::kInvalidArgument, "no corpus is named");
-  std::vector<CorpusFile> files;
+  CorpusListing listing;
+  std::map<std::string, PassedOver> passed_over;
   // Which input a file came from: its text would count twice.
   std::map<std::pair<dev_t, ino_t>, std::pair<std::size_t, std::string>> seen;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -409,13 +639,19 @@ Result<std::vector<CorpusFile>> list_corpus(const std::vector<std::string>& inpu
     if (code) return error(errno_status(code.value(), "open", input));
     std::vector<CorpusFile> found;
     if (fs::is_directory(status)) {
-      TAILOR_ASSIGN_OR_RETURN(found, list_folder(input));
+      FolderListing folder(input, own_folder);
+      TAILOR_RETURN_IF_ERROR(folder.run());
+      found = folder.take_files();
+      if (found.empty()) return error(no_text_in(input, folder.passed_over()));
+      for (const auto& [kind, passed] : folder.passed_over()) {
+        PassedOver& all =
+            passed_over.try_emplace(kind, PassedOver{kind, 0, passed.first}).first->second;
+        all.files += passed.files;
+      }
     } else if (kind_of(input) == Kind::kUnknown) {
       return error(
           Code::kInvalidArgument,
-          fmt::format("{}: unknown kind of corpus; the name must end in .txt, .rst, .md or "
-                      ".jsonl (each also with .gz or .zst)",
-                      input));
+          fmt::format("{}: unknown kind of corpus; the name must end in {}", input, kReadKinds));
     } else if (!fs::is_regular_file(status)) {
       return error(Code::kInvalidArgument,
                    fmt::format("{} is no regular file: text is read again when a run goes on, so "
@@ -436,10 +672,11 @@ Result<std::vector<CorpusFile>> list_corpus(const std::vector<std::string>& inpu
                                  "it once",
                                  file.path, earlier->second.second));
       }
-      files.push_back(std::move(file));
+      listing.files.push_back(std::move(file));
     }
   }
-  return files;
+  listing.passed_over = ranked(passed_over);
+  return listing;
 }
 
 Result<CorpusSummary> read_corpus(const std::vector<CorpusFile>& files,

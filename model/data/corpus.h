@@ -1,18 +1,25 @@
 // Corpus: documents streamed from text files.
 //
-// Formats by name: .txt, .rst, .md (one document a file, as plain text) and .jsonl (one document a
-// line, its member "text" or another that is named); each also as .gz or .zst. Folders are read
-// recursively, in the byte order of the relative names, so the same files give the same documents
-// in the same order on every machine. Text must be UTF-8. Offsets in errors count bytes of the text
-// after decompression.
+// Formats by name, whatever its case: .txt, .text, .rst, .md, .markdown (one document a file, as plain
+// text) and .jsonl, .ndjson, .json (one document a line, its member "text" or another that is named); each
+// also as .gz or .zst. Folders are read recursively (hidden files too, links to folders not), in the byte
+// order of the relative names, so the same files give the same documents in the same order on every
+// machine; what is not read of a folder is counted by kind. A .json that holds one JSON value instead of
+// an object a line is another kind.
+//
+// Text must be UTF-8. A byte order mark at the beginning of a file (after decompression) is no text, as
+// with Python's utf-8-sig; anywhere else, also as "\ufeff" in a JSON string, it is. UTF-16 and UTF-32 are
+// refused by name. Offsets in errors count bytes of the text after decompression, the mark included.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "model/data/byte_source.h"
 
 namespace tailor::data {
 
@@ -26,21 +33,37 @@ struct CorpusFile {
   friend bool operator==(const CorpusFile&, const CorpusFile&) = default;
 };
 
+/// Files of a folder that are not read since they are of some other kind.
+struct PassedOver {
+  std::string kind;         ///< for people: ".png", ".txt.xz", "no extension", "link to a folder"
+  std::uint64_t files = 0;  ///< so many of them
+  std::string first;        ///< CorpusFile::name of the first, as utf8_name
+  friend bool operator==(const PassedOver&, const PassedOver&) = default;
+};
+
+/// What `inputs` hold.
+struct CorpusListing {
+  std::vector<CorpusFile> files;
+  /// The most frequent kind first, then by name; of very many kinds the rest is one, "other kinds".
+  std::vector<PassedOver> passed_over;
+};
+
 struct CorpusOptions {
-  /// Count and pass over what cannot be decoded instead of failing: a line of a .jsonl file, else
-  /// the whole file (wrong UTF-8, compressed data that is cut or altered). Files are then read
+  /// Count and pass over what cannot be decoded instead of failing: a line of a file of JSON lines,
+  /// else the whole file (wrong UTF-8, compressed data that is cut or altered). Files are then read
   /// twice. Missing and unreadable files fail all the same.
   bool skip_bad = false;
   std::string text_key = "text";  ///< the member of a JSON line that holds the text
   /// Long documents come in pieces of about this size, cut after a newline where there is one, else
   /// before a space.
   std::uint64_t piece_bytes = 1u << 20;
+  int zstd_window_log = kZstdWindowLogMax;  ///< open_byte_source's
 };
 
 /// Where reading goes on, and what of the file at hand lies before.
 struct CorpusPosition {
   std::uint64_t file = 0;    ///< index in the list of files
-  std::uint64_t offset = 0;  ///< in its text: of a line of a .jsonl file, else of a piece
+  std::uint64_t offset = 0;  ///< in its text: of a line of JSON lines, else of a piece
   std::uint64_t line = 0;    ///< newlines before `offset`
   /// Pieces of that JSON line that lie before; of plain text 1 when the document is out.
   std::uint64_t piece = 0;
@@ -52,7 +75,7 @@ struct CorpusPosition {
 
 /// A document, or a part of a long one. Parts of one document come in order with nothing between.
 struct CorpusPiece {
-  std::string document;  ///< CorpusFile::name, with ":LINE" behind it for .jsonl
+  std::string document;  ///< CorpusFile::name, with ":LINE" behind it for JSON lines
   std::string text;      ///< valid UTF-8; empty only in the last piece of a longer document
   bool ends_document = true;
   CorpusPosition next;           ///< what comes after this piece
@@ -82,12 +105,20 @@ struct CorpusSummary {
   std::vector<Status> reasons;  ///< why something was skipped: the first few of each file
 };
 
+/// A file's name for JSON: bytes that are no UTF-8 are spelled "\\xNN".
+std::string utf8_name(std::string_view name);
+
+/// "4 .pdf (the first is a/b.pdf), 1 link to a folder (c)": for people; "" for none.
+std::string describe_passed_over(const std::vector<PassedOver>& passed_over);
+
 /// The files that `inputs` (files and folders) name. Inputs keep their order; within a folder the
-/// order is that of the names' bytes, files of other kinds are passed over. Errors: kNotFound
-/// (missing); kInvalidArgument (an input of unknown kind, one that is no regular file, a folder
-/// without a text file, the same file under two inputs, no inputs); the system's reason for a
-/// folder that cannot be listed.
-Result<std::vector<CorpusFile>> list_corpus(const std::vector<std::string>& inputs);
+/// order is that of the names' bytes. `own_folder`, if inside a folder, is passed over: the data set
+/// that is being written. Reads the first line of each .json. Errors: kNotFound (missing);
+/// kInvalidArgument (an input of unknown kind, one that is no regular file, a folder without a text
+/// file, which says what there is instead, the same file under two inputs, no inputs); the system's
+/// reason for a folder that cannot be listed.
+Result<CorpusListing> list_corpus(const std::vector<std::string>& inputs,
+                                  const std::string& own_folder = "");
 
 /// Gets each piece in turn; a failure ends the reading and is returned.
 using CorpusSink = std::function<Status(CorpusPiece&&)>;
@@ -98,7 +129,7 @@ using CorpusFileSink = std::function<Status(CorpusFileSummary&&)>;
 /// long a line or a document is. The counts of the summary are those from `start` on.
 /// Errors, naming the file: kNotFound, kPermissionDenied, kUnavailable (unreadable);
 /// kInvalidArgument (not UTF-8 or bad JSON, with line and byte offset; a corpus without any text);
-/// kDataLoss (compressed data cut short or altered; a file shorter than `start`).
+/// kUnimplemented (zstd data that cannot be decoded here); kDataLoss (compressed data cut short or altered; a file shorter than `start`).
 Result<CorpusSummary> read_corpus(const std::vector<CorpusFile>& files,
                                   const CorpusOptions& options, const CorpusSink& sink,
                                   const CorpusPosition& start = {},

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "model/data/prepare.h"
 #include "model/data/terminal.h"
 #include "model/data/token_shard.h"
+#include "model/tokenizers/tokenizer_parts.h"
 
 namespace tailor::data {
 namespace {
@@ -64,6 +67,7 @@ void print_splits(const std::string& folder, const DatasetManifest& manifest) {
 struct Totals {
   std::uint64_t documents = 0, tokens = 0, bytes = 0;
   std::uint64_t empty_documents = 0, skipped_files = 0, skipped_lines = 0;
+  std::string first_empty;  // source with an empty document
 };
 
 Totals totals_of(const DatasetManifest& manifest) {
@@ -74,6 +78,7 @@ Totals totals_of(const DatasetManifest& manifest) {
     totals.bytes += split.text_bytes();
   }
   for (const ManifestSource& source : manifest.sources) {
+    if (totals.empty_documents == 0) totals.first_empty = source.name;
     totals.empty_documents += source.empty_documents;
     totals.skipped_files += source.skipped ? 1 : 0;
     totals.skipped_lines += source.skipped_lines;
@@ -88,7 +93,25 @@ void report(const PrepareSummary& summary, const std::string& folder, double sec
   for (const Status& reason : summary.reasons) {
     print_line(stderr, fmt::format("warning: skipped: {}", reason.message()));
   }
+  for (const std::string& note : summary.notes) print_line(stderr, "note: " + note);
+  for (const std::string& sentence : manifest.warnings) {
+    print_line(stderr, "warning: " + sentence);
+  }
+  if (!summary.passed_over.empty()) {
+    print_line(stderr, "note: passed over: " + describe_passed_over(summary.passed_over));
+  }
+  if (totals.empty_documents > 0) {
+    print_line(stderr,
+               fmt::format("note: {} empty document{} (the first in {}) left out",
+                           grouped(totals.empty_documents), totals.empty_documents == 1 ? "" : "s",
+                           escape_controls(totals.first_empty)));
+  }
   if (json) {
+    Json passed_over = passed_over_json(summary.passed_over);
+    Json tokenizer_files = Json::array();
+    for (const ManifestTokenizerFile& file : manifest.tokenizer.files) {
+      tokenizer_files.push_back((fs::path(folder) / file.file).string());
+    }
     const Json document = {{"folder", folder},
                            {"manifest", (fs::path(folder) / kManifestName).string()},
                            {"already_done", summary.already_done},
@@ -105,6 +128,10 @@ void report(const PrepareSummary& summary, const std::string& folder, double sec
                            {"empty_documents", totals.empty_documents},
                            {"skipped_files", totals.skipped_files},
                            {"skipped_lines", totals.skipped_lines},
+                           {"passed_over", std::move(passed_over)},
+                           {"notes", summary.notes},
+                           {"warnings", manifest.warnings},
+                           {"tokenizer_files", std::move(tokenizer_files)},
                            {"seconds", seconds},
                            {"train", split_json(folder, manifest.splits[kTrain])},
                            {"validation", split_json(folder, manifest.splits[kValidation])}};
@@ -134,6 +161,16 @@ Result<std::uint64_t> shard_tokens_of(const std::string& text) {
   return static_cast<std::uint64_t>(count);
 }
 
+Result<int> window_log_of(const std::string& text) {
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t bytes, parse_bytes(text));
+  const int log = static_cast<int>(std::bit_width(bytes)) - 1;
+  if (!std::has_single_bit(bytes) || log < kZstdWindowLogMin || log > kZstdWindowLogMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("--zstd-window {} is no power of two from 1 KiB to 2 GiB", text));
+  }
+  return log;
+}
+
 Json shard_json(const std::string& path, const TokenShardInfo& info) {
   return {{"path", path},
           {"tokens", info.token_count},
@@ -149,6 +186,14 @@ Json shard_json(const std::string& path, const TokenShardInfo& info) {
 }
 
 }  // namespace
+
+Json passed_over_json(const std::vector<PassedOver>& passed_over) {
+  Json json = Json::array();
+  for (const PassedOver& passed : passed_over) {
+    json.push_back({{"kind", passed.kind}, {"files", passed.files}, {"first", passed.first}});
+  }
+  return json;
+}
 
 struct DatasetCommands::Impl {
   CLI::App* prepare = nullptr;
@@ -166,7 +211,9 @@ struct DatasetCommands::Impl {
   std::vector<std::string> validation_inputs;
   std::string shard_tokens = "100M";
   std::uint32_t vocab_size = 0;
-  std::int64_t eos_id = -1;
+  std::uint32_t id_bytes = 0;
+  std::optional<std::int64_t> eos_id;
+  std::string zstd_window = "2 GiB";
   int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
   std::uint64_t first_tokens = 32;
   bool skip_bad = false;
@@ -182,9 +229,10 @@ struct DatasetCommands::Impl {
   Status run_verify();
   Status run_show();
 
-  std::unique_ptr<tokenizers::Tokenizer> find_tokenizer(const std::string& name,
-                                                        const std::string& sha256);
-  Result<Json> first_of(const TokenShardReader& shard, const std::string& tokenizer_name);
+  std::unique_ptr<tokenizers::Tokenizer> find_tokenizer(const std::string& place,
+                                                        const DatasetManifest& manifest);
+  Result<Json> first_of(const TokenShardReader& shard, const std::string& place,
+                        const std::optional<DatasetManifest>& manifest);
   Result<Json> describe(const std::string& path);
 };
 
@@ -202,7 +250,9 @@ void DatasetCommands::Impl::add_output(CLI::App* command) {
 void DatasetCommands::Impl::add_prepare(CLI::App* app) {
   prepare = app->add_subcommand(
       "prepare", "Write a data set from text; run again after a failure, it goes on");
-  prepare->add_option("sources", paths, "Files and folders of .txt .rst .md .jsonl [.gz .zst]")
+  prepare
+      ->add_option("sources", paths,
+                   "Files and folders of .txt .rst .md .jsonl .ndjson .json [.gz .zst]")
       ->required()
       ->type_name("SOURCE");
   prepare
@@ -230,6 +280,11 @@ void DatasetCommands::Impl::add_prepare(CLI::App* app) {
   prepare->add_flag(
       "--skip-bad", skip_bad,
       "Count and pass over lines and files that are not UTF-8, cut short or bad JSON");
+  prepare
+      ->add_option("--zstd-window", zstd_window,
+                   "Refuse .zst files that need more memory than this, a power of two up to 2 GiB")
+      ->type_name("SIZE")
+      ->capture_default_str();
   add_output(prepare);
 }
 
@@ -238,11 +293,16 @@ void DatasetCommands::Impl::add_import(CLI::App* app) {
       app->add_subcommand("import", "Write a data set from the .bin files of nanoGPT or llm.c");
   import->add_option("files", paths, "Training files, in order")->required()->type_name("FILE");
   import->add_option("--validation", validation_inputs, "Validation files")->type_name("FILE");
-  import->add_option("--format", format, "auto, nanogpt (uint16, no header) or llmc")
+  import->add_option("--format", format, "auto, nanogpt (ids alone, no header) or llmc")
       ->type_name("FORMAT")
       ->capture_default_str();
   import->add_option("--vocab-size", vocab_size, "Every id is below it (nanogpt: needed)")
       ->type_name("N");
+  import
+      ->add_option("--id-bytes", id_bytes,
+                   "Bytes of an id without header: 2, 4, or 0 to tell by vocabulary and content")
+      ->type_name("N")
+      ->capture_default_str();
   import->add_option("--eos", eos_id, "Id between documents (nanogpt: needed)")->type_name("ID");
   import
       ->add_option("--tokenizer,--model", tokenizer,
@@ -284,6 +344,9 @@ Status DatasetCommands::Impl::run_prepare() {
   options.overwrite = overwrite;
   options.corpus.skip_bad = skip_bad;
   options.corpus.text_key = text_key;
+  TAILOR_ASSIGN_OR_RETURN(options.corpus.zstd_window_log, window_log_of(zstd_window));
+  TAILOR_ASSIGN_OR_RETURN(options.tokenizer_parts,
+                          tokenizers::read_tokenizer_parts(tokenizer, *loaded));
   double seconds = 0;
   Result<PrepareSummary> summary;
   {
@@ -304,11 +367,17 @@ Status DatasetCommands::Impl::run_import() {
     TAILOR_ASSIGN_OR_RETURN(loaded, load_tokenizer(tokenizer));
     options.tokenizer = loaded.get();
     options.tokenizer_name = tokenizer;
+    TAILOR_ASSIGN_OR_RETURN(options.tokenizer_parts,
+                            tokenizers::read_tokenizer_parts(tokenizer, *loaded));
   }
   options.folder = folder;
   TAILOR_ASSIGN_OR_RETURN(options.format, parse_bin_format(format));
   options.vocab_size = vocab_size;
-  options.eos_id = eos_id;
+  options.id_bytes = id_bytes;
+  if (eos_id && *eos_id < 0) {
+    return Status(Code::kInvalidArgument, fmt::format("--eos {} is no id", *eos_id));
+  }
+  options.eos_id = eos_id.value_or(-1);
   options.validation_inputs = validation_inputs;
   TAILOR_ASSIGN_OR_RETURN(options.shard_tokens, shard_tokens_of(shard_tokens));
   options.overwrite = overwrite;
@@ -354,21 +423,26 @@ Status DatasetCommands::Impl::run_verify() {
                 fmt::format("{} file{} damaged", damaged, damaged == 1 ? " is" : "s are"));
 }
 
-/// The tokenizer `name`, if it can be had and is the one with that hash; else null.
+/// The tokenizer of a data set: the one that its folder keeps, else the one that it names, if that is
+/// still there and the same; else null.
 std::unique_ptr<tokenizers::Tokenizer> DatasetCommands::Impl::find_tokenizer(
-    const std::string& name, const std::string& sha256) {
-  std::unique_ptr<tokenizers::Tokenizer> bytes = tokenizers::make_byte_tokenizer();
-  if (bytes->sha256() == sha256) return bytes;
+    const std::string& place, const DatasetManifest& manifest) {
+  const std::string& sha256 = manifest.tokenizer.sha256;
+  if (const Result<std::string> kept = kept_tokenizer(place, manifest); kept && !kept->empty()) {
+    Result<std::unique_ptr<tokenizers::Tokenizer>> loaded = load_tokenizer(*kept);
+    if (loaded) return std::move(*loaded);
+  }
   std::error_code code;
-  if (!fs::is_regular_file(name, code)) return nullptr;
-  Result<std::unique_ptr<tokenizers::Tokenizer>> loaded = load_tokenizer(name);
+  if (!fs::exists(manifest.tokenizer.name, code)) return nullptr;
+  Result<std::unique_ptr<tokenizers::Tokenizer>> loaded = load_tokenizer(manifest.tokenizer.name);
   if (!loaded || (*loaded)->sha256() != sha256) return nullptr;
   return std::move(*loaded);
 }
 
 /// The first ids of a shard, decoded where possible.
 Result<Json> DatasetCommands::Impl::first_of(const TokenShardReader& shard,
-                                             const std::string& tokenizer_name) {
+                                             const std::string& place,
+                                             const std::optional<DatasetManifest>& manifest) {
   std::vector<std::uint32_t> ids(std::min(first_tokens, shard.info().token_count));
   TAILOR_RETURN_IF_ERROR(shard.read(0, ids));
   Json json = {{"ids", ids}, {"text", nullptr}};
@@ -380,8 +454,11 @@ Result<Json> DatasetCommands::Impl::first_of(const TokenShardReader& shard,
           Code::kInvalidArgument,
           fmt::format("{} was written with another tokenizer than {}", shard.path(), tokenizer));
     }
-  } else {
-    decoder = find_tokenizer(tokenizer_name, shard.info().tokenizer_sha256);
+  } else if (auto bytes = tokenizers::make_byte_tokenizer();
+             bytes->sha256() == shard.info().tokenizer_sha256) {
+    decoder = std::move(bytes);
+  } else if (manifest && manifest->tokenizer.sha256 == shard.info().tokenizer_sha256) {
+    decoder = find_tokenizer(place, *manifest);
   }
   if (decoder != nullptr) {
     TAILOR_ASSIGN_OR_RETURN(json["text"], decoder->decode(ids));
@@ -396,8 +473,10 @@ Result<Json> DatasetCommands::Impl::describe(const std::string& path) {
     TAILOR_ASSIGN_OR_RETURN(const TokenShardReader shard, TokenShardReader::open(path));
     Json json = shard_json(path, shard.info());
     const fs::path parent = fs::path(path).parent_path();
-    const auto beside = load_manifest(parent.empty() ? "." : parent.string());
-    TAILOR_ASSIGN_OR_RETURN(json["first"], first_of(shard, beside ? beside->tokenizer.name : ""));
+    const std::string place = parent.empty() ? "." : parent.string();
+    const auto beside = load_manifest(place);
+    TAILOR_ASSIGN_OR_RETURN(json["first"],
+                            first_of(shard, place, beside ? std::optional(*beside) : std::nullopt));
     return json;
   }
   TAILOR_ASSIGN_OR_RETURN(const DatasetManifest manifest, load_manifest(path));
@@ -410,7 +489,7 @@ Result<Json> DatasetCommands::Impl::describe(const std::string& path) {
     TAILOR_ASSIGN_OR_RETURN(
         const TokenShardReader shard,
         TokenShardReader::open((fs::path(path) / split.shards.front().file).string()));
-    TAILOR_ASSIGN_OR_RETURN(json["first"], first_of(shard, manifest.tokenizer.name));
+    TAILOR_ASSIGN_OR_RETURN(json["first"], first_of(shard, path, manifest));
     break;
   }
   return json;
@@ -433,6 +512,11 @@ Status DatasetCommands::Impl::run_show() {
                                      escape_controls(manifest.tokenizer.name),
                                      manifest.tokenizer.vocab_size, manifest.tokenizer.eos_id,
                                      manifest.tokenizer.sha256));
+      std::string kept;
+      for (const ManifestTokenizerFile& file : manifest.tokenizer.files) {
+        kept += fmt::format("{}{}", kept.empty() ? "" : ", ", file.file);
+      }
+      if (!kept.empty()) print_line(stdout, "            kept here as " + kept);
       std::string settings;
       for (const auto& [name, value] : manifest.settings) {
         settings += fmt::format("{}{} {}", settings.empty() ? "" : ", ", name, value);
@@ -442,6 +526,12 @@ Status DatasetCommands::Impl::run_show() {
                  fmt::format("sources     {} files; empty documents {}; skipped {} files, {} lines",
                              grouped(manifest.sources.size()), grouped(totals.empty_documents),
                              grouped(totals.skipped_files), grouped(totals.skipped_lines)));
+      if (!manifest.passed_over.empty()) {
+        print_line(stdout, "passed over " + describe_passed_over(manifest.passed_over));
+      }
+      for (const std::string& sentence : manifest.warnings) {
+        print_line(stdout, "warning     " + escape_controls(sentence));
+      }
     } else {
       const auto count = [&](const char* key) { return grouped(described[key]); };
       print_line(stdout,

@@ -5,10 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "model/data/corpus.h"
 #include "model/tokenizers/tokenizer.h"
 
 namespace tailor::data {
@@ -16,6 +19,9 @@ namespace tailor::data {
 /// Loads what --tokenizer names.
 using LoadTokenizer =
     std::function<Result<std::unique_ptr<tokenizers::Tokenizer>>(const std::string&)>;
+
+/// What `prepare` and `train` say in JSON of files that they did not read.
+nlohmann::ordered_json passed_over_json(const std::vector<PassedOver>& passed_over);
 
 /// Not thread-safe.
 class DatasetCommands {

@@ -228,6 +228,7 @@ struct DatasetWriter::Impl {
   std::vector<ManifestSource> sources;
   std::vector<FileStamp> stamps;  // of the sources, when they were done
   std::size_t sources_saved = 0;
+  std::vector<std::string> warnings;
   FileStamp current;  // of the file that is being read, when it was first seen
   std::uint64_t current_file = ~0ull;
 
@@ -254,11 +255,13 @@ struct DatasetWriter::Impl {
   Status lock_folder();
   Status open();
   Result<bool> is_same(const DatasetManifest& manifest, std::string* why) const;
+  Status check_place_of_tokenizer() const;
   Status start_over();
   Status go_on(Journal journal);
   void drop_changed(Journal* journal) const;
   Status append_line(const JournalJson& line);
   Status finish_shard(std::size_t split);
+  Status remove_earlier_tokenizer(const TokenizerIdentity& now) const;
   Result<DatasetManifest> publish();
   Status remove_own(const std::vector<std::string_view>& suffixes,
                     const std::vector<std::string>& keep = {});
@@ -308,6 +311,28 @@ Result<bool> DatasetWriter::Impl::is_same(const DatasetManifest& manifest, std::
   return same_files;
 }
 
+/// Files of ours are replaced, those of somebody else never.
+Status DatasetWriter::Impl::check_place_of_tokenizer() const {
+  const Result<DatasetManifest> before = load_manifest(request.folder);
+  for (const tokenizers::TokenizerPart& part : request.tokenizer_parts) {
+    const Result<std::string> there = sha256_file(path(part.file));
+    if (!there && there.error().code() == Code::kNotFound) continue;
+    if (there && *there == sha256_hex(part.content)) continue;
+    const bool is_ours = there && before &&
+                         std::any_of(before->tokenizer.files.begin(), before->tokenizer.files.end(),
+                                     [&](const ManifestTokenizerFile& file) {
+                                       return file.file == part.file && file.sha256 == *there;
+                                     });
+    if (is_ours) continue;
+    return Status(
+        Code::kAlreadyExists,
+        fmt::format("{} is there already and is another tokenizer's; the data set keeps its "
+                    "own under that name: move it away, or name another folder",
+                    path(part.file)));
+  }
+  return Status::ok();
+}
+
 Status DatasetWriter::Impl::open() {
   TAILOR_RETURN_IF_ERROR(lock_folder());
   std::error_code code;
@@ -320,7 +345,10 @@ Status DatasetWriter::Impl::open() {
   if (content) {
     if (std::optional<Journal> journal = parse_journal(*content)) {
       const std::string why = difference(journal->request, request_to_json(request));
-      if (why.empty()) return go_on(std::move(*journal));
+      if (why.empty()) {
+        TAILOR_RETURN_IF_ERROR(check_place_of_tokenizer());
+        return go_on(std::move(*journal));
+      }
       if (!request.overwrite) {
         return Status(Code::kFailedPrecondition,
                       fmt::format("{} holds an unfinished run of another request ({}): repeat that "
@@ -378,6 +406,7 @@ Status DatasetWriter::Impl::remove_own(const std::vector<std::string_view>& suff
 }
 
 Status DatasetWriter::Impl::start_over() {
+  TAILOR_RETURN_IF_ERROR(check_place_of_tokenizer());
   TAILOR_RETURN_IF_ERROR(remove_own({".tokens.new", ".tokens.new.partial"}));
   journal_fd = ::open(path(kJournalName).c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (journal_fd < 0) return errno_status(errno, "create", path(kJournalName));
@@ -498,14 +527,43 @@ Status DatasetWriter::Impl::finish_shard(std::size_t split) {
   return Status::ok();
 }
 
-/// Gives shards and manifest their names. May be killed and called again at any point.
+/// Of the data set that goes, what the new one has no file in place of.
+Status DatasetWriter::Impl::remove_earlier_tokenizer(const TokenizerIdentity& now) const {
+  const Result<DatasetManifest> before = load_manifest(request.folder);
+  if (!before) return Status::ok();
+  for (const ManifestTokenizerFile& file : before->tokenizer.files) {
+    const bool is_replaced =
+        std::any_of(now.files.begin(), now.files.end(),
+                    [&](const ManifestTokenizerFile& other) { return other.file == file.file; });
+    if (is_replaced) continue;
+    const Result<std::string> there = sha256_file(path(file.file));
+    if (!there || *there != file.sha256) continue;
+    std::error_code code;
+    if (!fs::remove(path(file.file), code) && code) {
+      return errno_status(code.value(), "remove", path(file.file));
+    }
+  }
+  return Status::ok();
+}
+
+/// Gives shards, tokenizer and manifest their names. May be killed and called again at any point.
 Result<DatasetManifest> DatasetWriter::Impl::publish() {
   const std::string new_manifest = path(kNewManifestName);
   TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(new_manifest));
   TAILOR_ASSIGN_OR_RETURN(DatasetManifest manifest, parse_manifest(text, new_manifest));
   std::error_code code;
+  TAILOR_RETURN_IF_ERROR(remove_earlier_tokenizer(manifest.tokenizer));
   if (!fs::remove(path(kManifestName), code) && code) {
     return error(errno_status(code.value(), "remove", path(kManifestName)));
+  }
+  for (const ManifestTokenizerFile& file : manifest.tokenizer.files) {
+    fs::rename(path(file.file + ".new"), path(file.file), code);
+    if (!code) continue;
+    const Result<std::string> there = sha256_file(path(file.file));
+    if (code == std::errc::no_such_file_or_directory && there && *there == file.sha256) {
+      continue;  // named before the run was killed
+    }
+    return error(errno_status(code.value(), "rename onto", path(file.file)));
   }
   std::vector<std::string> names;
   for (const ManifestSplit& split : manifest.splits) {
@@ -627,12 +685,21 @@ Status DatasetWriter::save(const CorpusPosition& next) {
   return Status::ok();
 }
 
+void DatasetWriter::warn(std::string sentence) { impl_->warnings.push_back(std::move(sentence)); }
+
 Result<DatasetManifest> DatasetWriter::finish() {
   Impl& w = *impl_;
   TAILOR_CHECK(w.sources.size() == w.request.files.size(), "{} of {} sources", w.sources.size(),
                w.request.files.size());
   DatasetManifest manifest;
   manifest.tokenizer = w.request.tokenizer;
+  manifest.passed_over = w.request.passed_over;
+  manifest.warnings = w.warnings;
+  manifest.tokenizer.files.clear();
+  for (const tokenizers::TokenizerPart& part : w.request.tokenizer_parts) {
+    TAILOR_RETURN_IF_ERROR(write_file_atomic(w.path(part.file + ".new"), part.content));
+    manifest.tokenizer.files.push_back({part.file, part.content.size(), sha256_hex(part.content)});
+  }
   manifest.settings = w.request.settings;
   manifest.sources = w.sources;
   for (const std::size_t split : {kTrain, kValidation}) {

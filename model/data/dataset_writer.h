@@ -5,7 +5,7 @@
 //   prepare.journal            a line with the request, then one for every save: where reading goes
 //                              on and what each split holds; each line starts with a hash of itself
 //   train-00000.tokens.new     a finished shard; ".new.partial" is the one being filled
-// and at the end dataset.json.new is written, the shards get their names, the journal goes, and the
+// and at the end tokenizer.json.new and dataset.json.new are written, shards and tokenizer get their names, the journal goes, and the
 // manifest gets its name. A data set that was there before is whole until then. One process writes
 // a folder at a time (a lock that ends with the process).
 #pragma once
@@ -22,6 +22,7 @@
 #include "model/data/corpus.h"
 #include "model/data/manifest.h"
 #include "model/data/token_shard.h"
+#include "model/tokenizers/tokenizer_parts.h"
 
 namespace tailor::data {
 
@@ -30,7 +31,10 @@ struct DatasetRequest {
   std::string folder;
   TokenizerIdentity tokenizer;
   std::map<std::string, std::string> settings;
-  std::vector<CorpusFile> files;   ///< what it is made of, in order
+  std::vector<CorpusFile> files;  ///< what it is made of, in order
+  std::vector<PassedOver> passed_over;
+  /// Files that the folder gets beside the shards (tokenizers::read_tokenizer_parts).
+  std::vector<tokenizers::TokenizerPart> tokenizer_parts;
   std::uint64_t shard_tokens = 0;  ///< a shard ends at the first append after so many
   /// A finished data set, or an unfinished one of another request, may be replaced.
   bool overwrite = false;
@@ -41,7 +45,8 @@ class DatasetWriter {
  public:
   /// Starts, or goes on where the last `save` of an equal request left it. Sources that changed
   /// since are found by size and time, then by hash, and reading goes back to before them.
-  /// Errors: kAlreadyExists (another data set is there), kFailedPrecondition (an unfinished one of
+  /// Errors: kAlreadyExists (another data set is there, or a tokenizer that is none of ours),
+  /// kFailedPrecondition (an unfinished one of
   /// another request; another process is writing), kDataLoss (what was saved is gone or altered),
   /// the system's reason.
   static Result<DatasetWriter> open(DatasetRequest request);
@@ -70,6 +75,8 @@ class DatasetWriter {
   std::uint64_t documents(std::size_t split) const;
   std::uint64_t text_bytes(std::size_t split) const;
 
+  /// What the manifest is to say that is odd about the ids.
+  void warn(std::string sentence);
   /// Gives everything its name. REQUIRES: called once, last, with all sources done.
   Result<DatasetManifest> finish();
   /// Removes what was written.

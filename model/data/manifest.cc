@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "model/data/dataset.h"
 #include "model/data/token_shard.h"
 
 namespace tailor::data {
@@ -48,15 +49,24 @@ Json source_to_json(const ManifestSource& source) {
   return json;
 }
 
+Json tokenizer_to_json(const TokenizerIdentity& tokenizer) {
+  Json json = {{"name", tokenizer.name},
+               {"sha256", tokenizer.sha256},
+               {"vocab_size", tokenizer.vocab_size},
+               {"eos_id", tokenizer.eos_id}};
+  if (tokenizer.bos_id) json["bos_id"] = *tokenizer.bos_id;
+  for (const ManifestTokenizerFile& file : tokenizer.files) {
+    json["files"].push_back({{"file", file.file}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
+  return json;
+}
+
 /// Everything but the check.
 Json manifest_to_json(const DatasetManifest& manifest) {
   Json json;
   json["format"] = "tailor dataset";
   json["version"] = kManifestVersion;
-  json["tokenizer"] = {{"name", manifest.tokenizer.name},
-                       {"sha256", manifest.tokenizer.sha256},
-                       {"vocab_size", manifest.tokenizer.vocab_size},
-                       {"eos_id", manifest.tokenizer.eos_id}};
+  json["tokenizer"] = tokenizer_to_json(manifest.tokenizer);
   json["settings"] = Json::object();
   for (const auto& [name, value] : manifest.settings) json["settings"][name] = value;
   for (std::size_t i = 0; i < kSplitNames.size(); ++i) {
@@ -75,6 +85,11 @@ Json manifest_to_json(const DatasetManifest& manifest) {
   for (const ManifestSource& source : manifest.sources) {
     json["sources"].push_back(source_to_json(source));
   }
+  for (const PassedOver& passed : manifest.passed_over) {
+    json["passed_over"].push_back(
+        {{"kind", passed.kind}, {"files", passed.files}, {"first", passed.first}});
+  }
+  if (!manifest.warnings.empty()) json["warnings"] = manifest.warnings;
   return json;
 }
 
@@ -109,6 +124,10 @@ class Fields {
     static const Json kNothing = Json::array();
     return fail(name), kNothing;
   }
+  const Json& list_or_none(const Json& object, const char* name) {
+    static const Json kNothing = Json::array();
+    return find(object, name) == nullptr ? kNothing : list(object, name);
+  }
   const Json& object(const Json& parent, const char* name) {
     const Json* value = find(parent, name);
     if (value != nullptr && value->is_object()) return *value;
@@ -137,14 +156,39 @@ bool is_shard_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
+/// A name that open_tokenizer knows, of a file of the folder: nothing else is ever renamed or removed.
+bool is_tokenizer_name(std::string_view name) {
+  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "tokenizer.gguf",
+                                         "tokenizer_config.json"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+TokenizerIdentity read_tokenizer(const Json& json, Fields* fields) {
+  constexpr std::uint64_t kIdMax = 0xFFFFFFFF;
+  TokenizerIdentity tokenizer = {
+      fields->text(json, "name"),
+      fields->sha256(json, "sha256"),
+      static_cast<std::uint32_t>(fields->count(json, "vocab_size", kIdMax)),
+      static_cast<std::uint32_t>(fields->count(json, "eos_id", kIdMax)),
+      {},
+      {}};
+  if (tokenizer.eos_id >= tokenizer.vocab_size) fields->fail("eos_id");
+  if (json.is_object() && json.contains("bos_id")) {
+    tokenizer.bos_id = static_cast<std::uint32_t>(fields->count(json, "bos_id", kIdMax));
+  }
+  std::set<std::string> names;
+  for (const Json& entry : fields->list_or_none(json, "files")) {
+    ManifestTokenizerFile file{fields->text(entry, "file"), fields->count(entry, "bytes"),
+                               fields->sha256(entry, "sha256")};
+    if (!is_tokenizer_name(file.file) || !names.insert(file.file).second) fields->fail("file");
+    tokenizer.files.push_back(std::move(file));
+  }
+  return tokenizer;
+}
+
 DatasetManifest read_fields(const Json& json, Fields* fields) {
   DatasetManifest manifest;
-  const Json& tokenizer = fields->object(json, "tokenizer");
-  constexpr std::uint64_t kIdMax = 0xFFFFFFFF;
-  manifest.tokenizer = {fields->text(tokenizer, "name"), fields->sha256(tokenizer, "sha256"),
-                        static_cast<std::uint32_t>(fields->count(tokenizer, "vocab_size", kIdMax)),
-                        static_cast<std::uint32_t>(fields->count(tokenizer, "eos_id", kIdMax))};
-  if (manifest.tokenizer.eos_id >= manifest.tokenizer.vocab_size) fields->fail("eos_id");
+  manifest.tokenizer = read_tokenizer(fields->object(json, "tokenizer"), fields);
   for (const auto& [name, value] : fields->object(json, "settings").items()) {
     if (!value.is_string()) {
       fields->fail("settings");
@@ -186,7 +230,27 @@ DatasetManifest read_fields(const Json& json, Fields* fields) {
     source.skipped = entry.is_object() && entry.contains("skipped");
     manifest.sources.push_back(std::move(source));
   }
+  for (const Json& entry : fields->list_or_none(json, "passed_over")) {
+    manifest.passed_over.push_back(
+        {fields->text(entry, "kind"), fields->count(entry, "files"), fields->text(entry, "first")});
+  }
+  for (const Json& entry : fields->list_or_none(json, "warnings")) {
+    if (!entry.is_string()) fields->fail("warnings");
+    manifest.warnings.push_back(entry.is_string() ? entry.get<std::string>() : "");
+  }
   return manifest;
+}
+
+/// What is wrong with a file of the tokenizer.
+Status check_tokenizer_file(const std::string& folder, const ManifestTokenizerFile& expected) {
+  const std::string path = (fs::path(folder) / expected.file).string();
+  TAILOR_ASSIGN_OR_RETURN(const std::string sha256, sha256_file(path));
+  if (sha256 == expected.sha256) return Status::ok();
+  return Status(
+      Code::kDataLoss,
+      fmt::format("{} is not the tokenizer that {} names (SHA-256 {}): put that one back, or "
+                  "prepare the data set again",
+                  path, kManifestName, expected.sha256));
 }
 
 /// What is wrong with one shard, in the words of its manifest.
@@ -220,17 +284,6 @@ std::string ManifestSplit::content_hash() const {
   Sha256 hash;
   for (const ManifestShard& shard : shards) hash.update(shard.sha256);
   return hash.hex();
-}
-
-std::string utf8_name(std::string_view name) {
-  std::string out;
-  std::size_t bad = 0;
-  while (!is_valid_utf8(name, &bad)) {
-    out += name.substr(0, bad);
-    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(name[bad]));
-    name.remove_prefix(bad + 1);
-  }
-  return out += name;
 }
 
 std::string format_manifest(const DatasetManifest& manifest) {
@@ -284,6 +337,38 @@ Result<DatasetManifest> load_manifest(const std::string& folder) {
   return parse_manifest(*text, path);
 }
 
+std::string unknown_tokenizer_sha256(std::uint32_t vocab_size, std::uint32_t eos_id) {
+  return sha256_hex(fmt::format("tailor imported ids, vocabulary {}, EOS {}", vocab_size, eos_id));
+}
+
+std::optional<DatasetManifest> manifest_beside(const Dataset& dataset) {
+  const fs::path folder = fs::path(dataset.shards().front().path()).parent_path();
+  Result<DatasetManifest> manifest = load_manifest(folder.empty() ? "." : folder.string());
+  if (!manifest || manifest->tokenizer.sha256 != dataset.tokenizer_sha256()) return std::nullopt;
+  return std::move(*manifest);
+}
+
+Result<std::string> kept_tokenizer(const std::string& folder, const DatasetManifest& manifest) {
+  for (const ManifestTokenizerFile& file : manifest.tokenizer.files) {
+    TAILOR_RETURN_IF_ERROR(check_tokenizer_file(folder, file));
+  }
+  if (manifest.tokenizer.files.empty()) return std::string();
+  return (fs::path(folder) / manifest.tokenizer.files.front().file).string();
+}
+
+std::string format_tokenizer(const TokenizerIdentity& tokenizer) {
+  return dump(tokenizer_to_json(tokenizer), 1) + "\n";
+}
+
+Result<TokenizerIdentity> parse_tokenizer(std::string_view text, const std::string& name) {
+  Fields fields;
+  TokenizerIdentity tokenizer = read_tokenizer(Json::parse(text, nullptr, false), &fields);
+  if (fields.wrong().empty()) return tokenizer;
+  return error(Code::kDataLoss, fmt::format("{} has a missing or impossible \"{}\": it was cut or "
+                                            "altered; export the network again",
+                                            name, fields.wrong()));
+}
+
 Result<std::vector<Status>> verify_dataset(const std::string& folder) {
   TAILOR_ASSIGN_OR_RETURN(const DatasetManifest manifest, load_manifest(folder));
   std::vector<Status> problems;
@@ -294,6 +379,10 @@ Result<std::vector<Status>> verify_dataset(const std::string& folder) {
       Status checked = check_shard(folder, shard, manifest.tokenizer);
       if (!checked) problems.push_back(std::move(checked));
     }
+  }
+  for (const ManifestTokenizerFile& file : manifest.tokenizer.files) {
+    Status checked = check_tokenizer_file(folder, file);
+    if (!checked) problems.push_back(std::move(checked));
   }
   std::error_code code;
   fs::directory_iterator entry(folder, code);

@@ -260,6 +260,9 @@ std::map<std::string, std::string> settings_of(const PrepareOptions& options,
       {"skip_bad", options.corpus.skip_bad ? "yes" : "no"},
       {"piece_bytes", fmt::format("{}", options.corpus.piece_bytes)},
   };
+  if (options.corpus.zstd_window_log != kZstdWindowLogMax) {
+    settings["zstd_window_log"] = fmt::format("{}", options.corpus.zstd_window_log);
+  }
   if (options.validation_inputs.empty()) {
     settings["validation_fraction"] = fmt::format("{}", options.validation_fraction);
   } else {
@@ -326,20 +329,28 @@ Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
   TAILOR_RETURN_IF_ERROR(check_options(options));
   std::vector<std::string> all = inputs;
   all.insert(all.end(), options.validation_inputs.begin(), options.validation_inputs.end());
-  TAILOR_ASSIGN_OR_RETURN(const std::vector<CorpusFile> training, list_corpus(inputs));
-  TAILOR_ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, list_corpus(all));
+  TAILOR_ASSIGN_OR_RETURN(const CorpusListing training, list_corpus(inputs, options.folder));
+  TAILOR_ASSIGN_OR_RETURN(const CorpusListing listing, list_corpus(all, options.folder));
+  const std::vector<CorpusFile>& files = listing.files;
 
   DatasetRequest request;
   request.folder = options.folder;
-  request.tokenizer = {utf8_name(options.tokenizer_name), tokenizer.sha256(),
-                       tokenizer.vocab_size(), tokenizer.eos_id()};
-  request.settings = settings_of(options, files.size() - training.size());
+  request.tokenizer = {utf8_name(options.tokenizer_name),
+                       tokenizer.sha256(),
+                       tokenizer.vocab_size(),
+                       tokenizer.eos_id(),
+                       tokenizer.bos_id(),
+                       {}};
+  request.tokenizer_parts = options.tokenizer_parts;
+  request.settings = settings_of(options, files.size() - training.files.size());
   request.files = files;
+  request.passed_over = listing.passed_over;
   request.shard_tokens = options.shard_tokens;
   request.overwrite = options.overwrite;
   TAILOR_ASSIGN_OR_RETURN(DatasetWriter writer, DatasetWriter::open(std::move(request)));
 
   PrepareSummary summary;
+  summary.passed_over = listing.passed_over;
   if (writer.finished()) {
     summary.manifest = *writer.finished();
     summary.already_done = true;
@@ -351,7 +362,7 @@ Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
   Status written;
   {
     EncodingThreads threads(tokenizer, options.threads);
-    Reader reader(files, training.size(), options, writer.position(), &threads);
+    Reader reader(files, training.files.size(), options, writer.position(), &threads);
     {
       const std::jthread reading([&reader] { reader.run(); });
       written = write_blocks(&threads, &writer, options, progress);

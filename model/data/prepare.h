@@ -16,6 +16,7 @@
 #include "model/data/corpus.h"
 #include "model/data/manifest.h"
 #include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/tokenizer_parts.h"
 
 namespace tailor::data {
 
@@ -44,8 +45,10 @@ using DataProgressSink = std::function<void(const DataProgress&)>;
 struct PrepareOptions {
   std::string folder;
   std::string tokenizer_name;  ///< as it was given, for the manifest
-  /// In [0, 1): share of the documents of the corpus that goes to the validation
-  /// shards; 0 writes none.
+  /// What the folder keeps of the tokenizer.
+  std::vector<tokenizers::TokenizerPart> tokenizer_parts;
+  /// In [0, 1): share of the documents of the corpus that goes to the validation shards; 0 writes
+  /// none.
   double validation_fraction = kValidationFractionDefault;
   /// If not empty, the validation shards hold these files and folders, and the fraction is unused.
   std::vector<std::string> validation_inputs;
@@ -60,9 +63,11 @@ struct PrepareOptions {
 
 struct PrepareSummary {
   DatasetManifest manifest;
-  bool already_done = false;         ///< nothing was to do
-  std::uint64_t resumed_tokens = 0;  ///< of an earlier, unfinished run
-  std::vector<Status> reasons;       ///< why something was skipped in this run: the first few
+  bool already_done = false;            ///< nothing was to do
+  std::uint64_t resumed_tokens = 0;     ///< of an earlier, unfinished run
+  std::vector<Status> reasons;          ///< why something was skipped in this run: the first few
+  std::vector<PassedOver> passed_over;  ///< of the sources' folders, as they are now
+  std::vector<std::string> notes;       ///< what was found out and not told, a sentence each
 };
 
 /// Errors: those of list_corpus, read_corpus and DatasetWriter; kInvalidArgument (options out of

@@ -163,9 +163,11 @@ Result<TrainedModel> train_sentencepiece(const std::vector<std::string>& inputs,
                     options.vocab_size, kVocabSizeMin, kVocabSizeMax));
   }
   if (options.sample_bytes == 0) return error(Code::kInvalidArgument, "the sample is empty");
-  TAILOR_ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, list_corpus(inputs));
+  TAILOR_ASSIGN_OR_RETURN(CorpusListing listing, list_corpus(inputs));
+  const std::vector<CorpusFile>& files = listing.files;
 
   TrainedModel trained;
+  trained.passed_over = std::move(listing.passed_over);
   std::vector<std::string> sentences;
   // First pass: all of it, until it is clear that it does not fit.
   bool fits = true;

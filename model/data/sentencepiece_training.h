@@ -27,7 +27,8 @@ struct TrainedModel {
   std::string model;               ///< the serialised SentencePiece model
   std::uint64_t corpus_bytes = 0;  ///< text that the sample was drawn from
   std::uint64_t sample_bytes = 0;
-  CorpusSummary read;  ///< of the whole corpus, and what was passed over
+  CorpusSummary read;                   ///< of the whole corpus, and what was skipped
+  std::vector<PassedOver> passed_over;  ///< of its folders
 };
 
 /// Trains BPE with byte fallback. The same corpus and options give the same model. The corpus is

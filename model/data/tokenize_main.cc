@@ -50,8 +50,8 @@ constexpr std::string_view kExamples = R"(Examples:
   {0} show data/docs
   {0} decode data/docs/validation-00000.tokens --model docs.model --tokens 200
 
-Turns text (.txt .rst .md .jsonl, each also .gz or .zst, and folders of them) into token shards for
-training. Sweep files name the shards: train = "data/docs/train-*.tokens".)";
+Turns text (.txt .rst .md .jsonl .ndjson .json, each also .gz or .zst, and folders of them) into token
+shards for training. Sweep files name the shards: train = "data/docs/train-*.tokens".)";
 
 int exit_code(const Status& status) {
   switch (status.code()) {
@@ -134,13 +134,18 @@ Status run_train(const Arguments& arguments) {
   if (!folder.empty()) std::filesystem::create_directories(folder, code);
   TAILOR_RETURN_IF_ERROR(write_file_atomic(arguments.model, trained.model));
   report_skipped(trained.read.reasons);
+  if (!trained.passed_over.empty()) {
+    print_line(stderr, "note: passed over: " + describe_passed_over(trained.passed_over));
+  }
   if (arguments.json) {
+    Json passed_over = passed_over_json(trained.passed_over);
     const Json summary = {{"model", arguments.model},
                           {"vocab_size", arguments.vocab_size},
                           {"corpus_bytes", trained.corpus_bytes},
                           {"sample_bytes", trained.sample_bytes},
                           {"skipped_files", trained.read.skipped_files},
                           {"skipped_lines", trained.read.skipped_lines},
+                          {"passed_over", std::move(passed_over)},
                           {"sha256", sha256_hex(trained.model)},
                           {"seconds", steady_seconds() - start_s}};
     print_line(stdout, summary.dump(2));

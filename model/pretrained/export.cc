@@ -6,6 +6,15 @@
 #include "base/json.h"
 
 namespace tailor::pretrained {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json id_or_null(const std::optional<std::uint32_t>& id) {
+  return id ? ordered_json(*id) : ordered_json();
+}
+
+}  // namespace
 
 bool has_published_class(const shape::Architecture& a) {
   const bool olmo2 = a.family == shape::Family::kOlmo2;
@@ -19,14 +28,17 @@ bool has_published_class(const shape::Architecture& a) {
          !a.norm_scaling && !a.residual_scaling && a.d_model % a.heads == 0;
 }
 
-std::string export_config(const shape::Architecture& a, std::int64_t positions) {
-  using nlohmann::ordered_json;
+std::string export_config(const shape::Architecture& a, std::int64_t positions,
+                          const SpecialIds& ids) {
   if (!has_published_class(a)) {
-    const ordered_json own = {{"architectures", {"TailorHourglassForCausalLM"}},
-                              {"model_type", "tailor_hourglass"},
-                              {"architecture", parse_ordered_json(shape::canonical_json(a)).value()},
-                              {"max_position_embeddings", positions},
-                              {"torch_dtype", "float32"}};
+    const ordered_json own = {
+        {"architectures", {"TailorHourglassForCausalLM"}},
+        {"model_type", "tailor_hourglass"},
+        {"architecture", parse_ordered_json(shape::canonical_json(a)).value()},
+        {"max_position_embeddings", positions},
+        {"bos_token_id", id_or_null(ids.bos)},
+        {"eos_token_id", ids.eos},
+        {"torch_dtype", "float32"}};
     return own.dump(2) + "\n";
   }
   const bool olmo2 = a.family == shape::Family::kOlmo2;
@@ -46,11 +58,19 @@ std::string export_config(const shape::Architecture& a, std::int64_t positions) 
                          {"rope_theta", a.rope_theta},
                          {"tie_word_embeddings", a.tie_embeddings},
                          // The classes' defaults are tokens of the published vocabularies.
-                         {"bos_token_id", nullptr},
-                         {"eos_token_id", nullptr},
+                         {"bos_token_id", id_or_null(ids.bos)},
+                         {"eos_token_id", ids.eos},
                          {"pad_token_id", nullptr},
                          {"torch_dtype", "float32"}};
   if (!olmo2) config["mlp_bias"] = false;
+  return config.dump(2) + "\n";
+}
+
+std::string export_generation_config(const SpecialIds& ids) {
+  const ordered_json config = {{"_from_model_config", true},
+                               {"bos_token_id", id_or_null(ids.bos)},
+                               {"eos_token_id", ids.eos},
+                               {"pad_token_id", nullptr}};
   return config.dump(2) + "\n";
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "model/pretrained/gguf.h"
 #include "model/tokenizers/tokenizer_files.h"
@@ -38,8 +39,8 @@ Result<TokenizerHints> read_hints(const fs::path& folder) {
   if (!text) return error(text.error());
   auto parsed = parse_json(*text);
   if (!parsed) {
-    return error(Code::kDataLoss, fmt::format("{}: not JSON ({}): cut or altered", path,
-                                              parsed.error().message()));
+    return error(Code::kDataLoss,
+                 fmt::format("{}: not JSON ({}): cut or altered", path, parsed.error().message()));
   }
   const nlohmann::json config = *std::move(parsed);
   if (!config.is_object()) {
@@ -71,6 +72,11 @@ Result<std::string> find_in_folder(const std::string& folder) {
 
 }  // namespace
 
+Result<std::string> tokenizer_file(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) ? find_in_folder(path) : path;
+}
+
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path) {
   if (path == "bytes") return make_byte_tokenizer();
   if (std::error_code ignored; fs::is_directory(path, ignored)) {
@@ -87,6 +93,7 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path) {
   if (path.ends_with(".model")) {
     TAILOR_ASSIGN_OR_RETURN(TokenizerSpec spec, read_sentencepiece_model(bytes, path));
     spec.adds_bos = spec.bos_id && hints.adds_bos.value_or(false);
+    spec.sha256 = sha256_hex(bytes);
     return make_text_tokenizer(std::move(spec), path);
   }
   TAILOR_ASSIGN_OR_RETURN(TokenizerSpec spec, read_tokenizer_json(bytes, hints, path));

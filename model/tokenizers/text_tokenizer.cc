@@ -354,7 +354,7 @@ Status prepare(Shared* shared, const std::string& path) {
   for (std::size_t i = 0; i < spec.extra_symbols.size(); ++i) {
     shared->symbols.emplace(spec.extra_symbols[i], static_cast<std::uint32_t>(count + i));
   }
-  shared->sha256 = fingerprint(spec);
+  shared->sha256 = spec.sha256.empty() ? fingerprint(spec) : spec.sha256;
   shared->merges = MergeTable(spec.merges.size());
   shared->cuts_at_marks = spec.marks_spaces && spec.cuts.empty();
   for (const MergeRule& rule : spec.merges) {

@@ -84,6 +84,8 @@ struct TokenizerSpec {
   std::optional<std::uint32_t> bos_id;
   bool adds_bos = false;
   std::uint32_t eos_id = 0;
+  /// Tokenizer::sha256, where the file has one of its own; "" = a hash of all of the above.
+  std::string sha256;
 };
 
 /// Makes the tokenizer. `path` is named in errors. Errors: kInvalidArgument for an expression that

@@ -22,7 +22,8 @@ Status make_folder(const std::string& folder) {
 }  // namespace
 
 Status export_weights(const net::Decoder& decoder, const shape::Architecture& architecture,
-                      std::int64_t sequence_length, const std::string& folder) {
+                      std::int64_t sequence_length, const data::ExportedTokenizer& tokenizer,
+                      const std::string& folder) {
   TAILOR_RETURN_IF_ERROR(make_folder(folder));
   const at::Tensor weights = decoder.parameters().flat().to(at::kCPU);
   const std::string path = folder + "/model.safetensors";
@@ -32,8 +33,12 @@ Status export_weights(const net::Decoder& decoder, const shape::Architecture& ar
   std::error_code failure;
   std::filesystem::rename(temporary, path, failure);
   if (failure) return errno_status(failure.value(), "rename", temporary);
+  TAILOR_RETURN_IF_ERROR(data::write_exported_tokenizer(folder, tokenizer));
+  const pretrained::SpecialIds ids{tokenizer.identity.eos_id, tokenizer.identity.bos_id};
+  TAILOR_RETURN_IF_ERROR(write_file_atomic(folder + "/generation_config.json",
+                                           pretrained::export_generation_config(ids)));
   return write_file_atomic(folder + "/config.json",
-                           pretrained::export_config(architecture, sequence_length));
+                           pretrained::export_config(architecture, sequence_length, ids));
 }
 
 Status write_blocks(const Evaluation& evaluation, const std::string& folder) {

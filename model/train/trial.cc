@@ -560,7 +560,12 @@ EndReport Trial::finish() {
   if (!group_.is_first()) return ended(EndClass::kCompleted, "trained to the end", done_);
   if (auto end = report_evaluation(*result)) return *end;
   if (auto end = require_checkpoint()) return *end;
-  Status written = export_weights(decoder_, spec_.architecture, plan_.time, paths_.artifacts);
+  const data::ExportedTokenizer tokenizer = data::tokenizer_of_dataset(data_.train());
+  if (!tokenizer.missing.empty()) {
+    log_warn("trainer", "the export holds no tokenizer", {{"reason", tokenizer.missing}});
+  }
+  Status written =
+      export_weights(decoder_, spec_.architecture, plan_.time, tokenizer, paths_.artifacts);
   if (written) written = write_blocks(*result, paths_.artifacts);
   if (!written) {
     return ended(EndClass::kInfrastructure,

@@ -31,6 +31,7 @@ class TrialData {
   /// Mean milliseconds that `batch` took since this was last asked; NaN without a call.
   double take_wait_ms() const;
 
+  const data::Dataset& train() const { return *train_; }
   const data::Dataset& validation() const { return *validation_; }
   const data::EvaluationLoader& evaluation() const { return evaluation_; }
   /// SHA-256 over both datasets.

@@ -94,6 +94,35 @@ TEST(Text, AnEscapedTextIsAPatternThatMatchesOnlyItself) {
   EXPECT_NE(::fnmatch(escape_pattern("k=[4]").c_str(), "k=4", 0), 0);
 }
 
+TEST(Text, OneByteOrderMarkGoesFromTheBeginning) {
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBFx"), "x");
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB\xBF\xEF\xBB\xBFx"), "\xEF\xBB\xBFx");
+  EXPECT_EQ(without_byte_order_mark("x\xEF\xBB\xBF"), "x\xEF\xBB\xBF");
+  EXPECT_EQ(without_byte_order_mark("\xEF\xBB"), "\xEF\xBB");
+  EXPECT_EQ(without_byte_order_mark(""), "");
+}
+
+TEST(Text, WiderEncodingsAreKnownByMarkAndByZeroBytes) {
+  using namespace std::string_view_literals;
+  // "Hi, no" and Cyrillic with spaces, in all of them (Python's str.encode).
+  EXPECT_EQ(utf16_or_utf32("\xFF\xFEH\0"sv), "UTF-16LE");
+  EXPECT_EQ(utf16_or_utf32("\xFE\xFF\0H"sv), "UTF-16BE");
+  EXPECT_EQ(utf16_or_utf32("\xFF\xFE\0\0H\0\0\0"sv), "UTF-32LE");
+  EXPECT_EQ(utf16_or_utf32("\0\0\xFE\xFF\0\0\0H"sv), "UTF-32BE");
+  EXPECT_EQ(utf16_or_utf32("H\0i\0,\0 \0n\0o\0"sv), "UTF-16LE");
+  EXPECT_EQ(utf16_or_utf32("\0H\0i\0,\0 \0n\0o"sv), "UTF-16BE");
+  EXPECT_EQ(utf16_or_utf32("H\0\0\0i\0\0\0"sv), "UTF-32LE");
+  EXPECT_EQ(utf16_or_utf32("\0\0\0H\0\0\0i"sv), "UTF-32BE");
+  std::string cyrillic;
+  for (int i = 0; i < 5; ++i) cyrillic += "\x3C\x04\x38\x04\x40\x04 \0"sv;
+  EXPECT_EQ(utf16_or_utf32(cyrillic), "UTF-16LE");
+  for (const std::string_view other :
+       {""sv, "plain text"sv, "\xEF\xBB\xBFmark"sv, "gr\xC3\xBC\xC3\x9F"sv, "a\0b"sv,
+        "one\0two\0three\0four\0five\0six\0seven\0"sv}) {
+    EXPECT_EQ(utf16_or_utf32(other), "") << other;
+  }
+}
+
 TEST(Text, CudaDevicesAreNamedByAWholeNumber) {
   EXPECT_EQ(cuda_index("cuda:0"), 0);
   EXPECT_EQ(cuda_index("cuda:12"), 12);

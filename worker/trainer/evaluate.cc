@@ -16,13 +16,16 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "model/data/dataset.h"
+#include "model/data/manifest.h"
 #include "model/eval/compare.h"
 #include "model/eval/items.h"
 #include "model/eval/perplexity.h"
 #include "model/eval/records.h"
 #include "model/eval/scorer.h"
+#include "model/tokenizers/open_tokenizer.h"
 #include "protocol/report.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/open_model.h"
@@ -136,13 +139,26 @@ class Evaluator {
     // Cheap failures first: all files are read before the first forward pass.
     TAILOR_ASSIGN_OR_RETURN(const std::vector<AskedTask> asked, read_tasks(options_));
     if (!asked.empty() || !options_.text.empty() || !options_.tokenizer.empty()) {
-      TAILOR_ASSIGN_OR_RETURN(tokenizer_, tokenizer_of(model_, options_.tokenizer));
+      TAILOR_ASSIGN_OR_RETURN(ModelTokenizer found, tokenizer_of(model_, options_.tokenizer));
+      tokenizer_ = std::move(found.tokenizer);
+      tokenizer_path_ = found.path;
+      tokenizer_sha256_ = found.sha256;
+      if (options_.tokenizer.empty()) {
+        fmt::print(stderr, "tokenizer: {} ({})\n", found.path, found.found);
+      } else if (model_.tokenizer_is_unknown) {
+        fmt::print(
+            stderr,
+            "note: the model's ids were imported without their tokenizer: whether {} made them "
+            "cannot be checked\n",
+            found.path);
+      }
       const bool adds_bos = tokenizer_->adds_bos() && tokenizer_->bos_id().has_value();
-      out_["tokenizer"] = {
-          {"path", options_.tokenizer.empty() ? model_.tokenizer : options_.tokenizer},
-          {"sha256", tokenizer_->sha256()},
-          {"vocab_size", tokenizer_->vocab_size()},
-          {"adds_bos", adds_bos}};
+      out_["tokenizer"] = {{"path", found.path},
+                           {"found", found.found},
+                           {"sha256", found.sha256},
+                           {"checked", found.checked},
+                           {"vocab_size", tokenizer_->vocab_size()},
+                           {"adds_bos", adds_bos}};
       if (adds_bos) encoding_.bos = tokenizer_->bos_id();
       encoding_.prefix = tokenizer_->bos_id().value_or(tokenizer_->eos_id());
       encoding_.vocab_size = static_cast<std::uint32_t>(model_.decoder->form().vocab_size);
@@ -179,7 +195,17 @@ class Evaluator {
   }
 
   Status run_text() {
-    TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(options_.text));
+    TAILOR_ASSIGN_OR_RETURN(const std::string content, read_file(options_.text));
+    constexpr std::size_t kStartBytes = 4096;
+    const std::string_view encoding =
+        utf16_or_utf32(std::string_view(content).substr(0, kStartBytes));
+    if (!encoding.empty()) {
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("{} is {} text, and UTF-8 is read: convert it with iconv -f {} -t UTF-8",
+                      options_.text, encoding, encoding));
+    }
+    const std::string_view text = without_byte_order_mark(content);
     std::size_t bad_offset = 0;
     if (!is_valid_utf8(text, &bad_offset)) {
       return Status(Code::kInvalidArgument, fmt::format("{} is not UTF-8: wrong byte at offset {}",
@@ -202,10 +228,10 @@ class Evaluator {
     TAILOR_ASSIGN_OR_RETURN(const data::Dataset dataset,
                             data::Dataset::open_glob(options_.tokens, {}));
     // Without a tokenizer the model's own shards say whose ids they are.
-    if (tokenizer_ != nullptr) {
-      TAILOR_RETURN_IF_ERROR(check_tokenizer(
-          *tokenizer_, options_.tokenizer.empty() ? model_.tokenizer : options_.tokenizer,
-          dataset.tokenizer_sha256()));
+    const bool is_unknown = dataset.tokenizer_sha256() ==
+                            data::unknown_tokenizer_sha256(dataset.vocab_size(), dataset.eos_id());
+    if (tokenizer_ != nullptr && !is_unknown) {
+      TAILOR_RETURN_IF_ERROR(check_shards_tokenizer(dataset));
     } else if (!model_.tokenizer_sha256.empty() &&
                model_.tokenizer_sha256 != dataset.tokenizer_sha256()) {
       return Status(Code::kInvalidArgument,
@@ -221,6 +247,25 @@ class Evaluator {
     TAILOR_RETURN_IF_ERROR(run_perplexity(options_.tokens, std::move(stream)));
     out_["perplexity"].back()["data_hash"] = dataset.content_hash();
     return Status::ok();
+  }
+
+  /// kInvalidArgument unless the tokenizer is that of `dataset`.
+  Status check_shards_tokenizer(const data::Dataset& dataset) const {
+    if (dataset.tokenizer_sha256() == tokenizer_sha256_) return Status::ok();
+    // The data set may keep this very file, whatever hash its version had for it.
+    const auto manifest = data::manifest_beside(dataset);
+    const auto file = tokenizers::tokenizer_file(tokenizer_path_);
+    const auto file_sha256 = file ? sha256_file(*file) : Result<std::string>(error(file.error()));
+    if (manifest && !manifest->tokenizer.files.empty() && file_sha256 &&
+        manifest->tokenizer.files.front().sha256 == *file_sha256) {
+      return Status::ok();
+    }
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("{} is not the tokenizer of {}: those shards name the SHA-256 {}, this one "
+                    "has {}",
+                    tokenizer_path_, options_.tokens, dataset.tokenizer_sha256(),
+                    tokenizer_sha256_));
   }
 
   Status run_perplexity(const std::string& source, eval::TokenStream stream) {
@@ -262,6 +307,7 @@ class Evaluator {
   const EvaluateOptions& options_;
   OpenModel model_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+  std::string tokenizer_path_, tokenizer_sha256_;
   eval::Encoding encoding_;
   eval::BatchOptions batch_;
   ordered_json out_;

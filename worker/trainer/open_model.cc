@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "model/data/dataset.h"
+#include "model/data/exported_tokenizer.h"
+#include "model/data/manifest.h"
 #include "model/net/form.h"
 #include "model/pretrained/config.h"
 #include "model/pretrained/gguf_source.h"
@@ -43,29 +46,68 @@ std::int64_t positions_of(const std::string& config_text) {
   return positions->get<std::int64_t>();
 }
 
-/// The tokenizer whose ids the trial's shards hold, if it is still where the shards are.
+/// Whether the file `path` is the tokenizer that shards name with `sha256`.
+bool is_tokenizer(const std::string& path, const std::string& sha256) {
+  const auto tokenizer = tokenizers::open_tokenizer(path);
+  return tokenizer && (*tokenizer)->sha256() == sha256;
+}
+
+/// The tokenizer whose ids the trial's shards hold, if it is still where they are or say.
 void find_shards_tokenizer(const protocol::TrialSpec& spec, OpenModel* model) {
   data::DatasetOptions unchecked;
   unchecked.verify = false;
   const auto dataset = data::Dataset::open_glob(spec.data.train, unchecked);
-  if (!dataset) return;  // the data has moved: the caller has to name the tokenizer
+  if (!dataset)
+    return;  // the data has moved: what was exported, or the caller, names the tokenizer
   model->tokenizer_sha256 = dataset->tokenizer_sha256();
+  model->tokenizer_is_unknown =
+      model->tokenizer_sha256 ==
+      data::unknown_tokenizer_sha256(dataset->vocab_size(), dataset->eos_id());
+  const auto found = [model](std::string tokenizer, std::string why) {
+    model->tokenizer = std::move(tokenizer);
+    model->tokenizer_found = std::move(why);
+  };
   if (tokenizers::make_byte_tokenizer()->sha256() == model->tokenizer_sha256) {
-    model->tokenizer = "bytes";
-    return;
+    return found("bytes", "named by the data set");
+  }
+  const fs::path parent = fs::path(dataset->shards().front().path()).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  const auto manifest = data::manifest_beside(*dataset);
+  if (manifest && !manifest->tokenizer.files.empty()) {
+    const auto kept = data::kept_tokenizer(folder, *manifest);
+    if (kept) {
+      model->tokenizer_file_sha256 = manifest->tokenizer.files.front().sha256;
+      return found(*kept, "kept with the data set");
+    }
+    fmt::print(stderr, "warning: {}\n", kept.error().message());
   }
   std::error_code ignored;
-  const fs::path folder = fs::path(dataset->shards().front().path()).parent_path();
-  for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, ignored)) {
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string file = entry.path().string();
     const std::string extension = entry.path().extension().string();
     if (extension != ".model" && extension != ".json" && extension != ".gguf") continue;
-    const auto tokenizer = tokenizers::open_tokenizer(file);
-    if (tokenizer && check_tokenizer(**tokenizer, file, model->tokenizer_sha256)) {
-      model->tokenizer = file;
-      return;
-    }
+    if (is_tokenizer(file, model->tokenizer_sha256)) return found(file, "beside the token shards");
   }
+  if (manifest && is_there(manifest->tokenizer.name) &&
+      is_tokenizer(manifest->tokenizer.name, model->tokenizer_sha256)) {
+    found(manifest->tokenizer.name, "named by the data set");
+  }
+}
+
+/// What an export says of the tokenizer beside it.
+Status read_exported_tokenizer(const std::string& folder, OpenModel* model) {
+  const auto exported = data::read_exported_tokenizer(folder);
+  if (!exported) {
+    return exported.error().code() == Code::kNotFound ? Status::ok() : exported.error();
+  }
+  model->tokenizer_sha256 = exported->sha256;
+  model->tokenizer_is_unknown =
+      exported->sha256 == data::unknown_tokenizer_sha256(exported->vocab_size, exported->eos_id);
+  if (exported->files.empty()) return Status::ok();
+  model->tokenizer_file_sha256 = exported->files.front().sha256;
+  model->tokenizer = (fs::path(folder) / exported->files.front().file).string();
+  model->tokenizer_found = "exported with the weights";
+  return Status::ok();
 }
 
 Result<OpenModel> open_checkpoint(const std::string& checkpoint, const protocol::TrialSpec& spec,
@@ -105,9 +147,11 @@ Result<OpenModel> open_config_folder(const std::string& folder, at::Device devic
   TAILOR_ASSIGN_OR_RETURN(const std::string config,
                           read_file(folder + "/config.json", kConfigBytesMax));
   model.positions = positions_of(config);
+  TAILOR_RETURN_IF_ERROR(read_exported_tokenizer(folder, &model));
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
     if (model.tokenizer.empty() && is_there(fs::path(folder) / name)) {
       model.tokenizer = fmt::format("{}/{}", folder, name);
+      model.tokenizer_found = "beside the weights";
     }
   }
   return model;
@@ -123,6 +167,7 @@ Result<OpenModel> open_gguf(const std::string& path, at::Device device, bool bf1
   model.weights = path;
   model.positions = positions_of(source->config_json());
   model.tokenizer = path;
+  model.tokenizer_found = "in the model's file";
   return model;
 }
 
@@ -136,7 +181,7 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
     if (is_there(folder / "artifacts" / "config.json")) {
       TAILOR_ASSIGN_OR_RETURN(OpenModel model,
                               open_config_folder((folder / "artifacts").string(), device, bf16));
-      find_shards_tokenizer(spec, &model);
+      if (model.tokenizer.empty()) find_shards_tokenizer(spec, &model);
       return model;
     }
     TAILOR_ASSIGN_OR_RETURN(const std::string checkpoint,
@@ -163,21 +208,7 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
                            path));
 }
 
-Status check_tokenizer(const tokenizers::Tokenizer& tokenizer, const std::string& path,
-                       const std::string& sha256) {
-  if (sha256.empty() || tokenizer.sha256() == sha256) return Status::ok();
-  // Shards made with a SentencePiece model name the hash of its file.
-  for (const std::string& file : {path, path + "/tokenizer.model"}) {
-    const auto file_hash = sha256_file(file);
-    if (file_hash && *file_hash == sha256) return Status::ok();
-  }
-  return Status(Code::kInvalidArgument,
-                fmt::format("{} is not the tokenizer of the token shards: they name the SHA-256 {}",
-                            path, sha256));
-}
-
-Result<std::unique_ptr<tokenizers::Tokenizer>> tokenizer_of(const OpenModel& model,
-                                                            const std::string& asked) {
+Result<ModelTokenizer> tokenizer_of(const OpenModel& model, const std::string& asked) {
   const std::string path = asked.empty() ? model.tokenizer : asked;
   if (path.empty()) {
     return error(
@@ -185,14 +216,32 @@ Result<std::unique_ptr<tokenizers::Tokenizer>> tokenizer_of(const OpenModel& mod
         fmt::format("nothing beside {} says which tokenizer its ids come from{}; name it with "
                     "--tokenizer (\"bytes\", tokenizer.json, a .model or .gguf file)",
                     model.weights,
-                    model.tokenizer_sha256.empty()
+                    model.tokenizer_is_unknown ? " (they were imported without one)"
+                    : model.tokenizer_sha256.empty()
                         ? ""
                         : fmt::format(" (SHA-256 {})", model.tokenizer_sha256)));
   }
-  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<tokenizers::Tokenizer> tokenizer,
-                          tokenizers::open_tokenizer(path));
-  TAILOR_RETURN_IF_ERROR(check_tokenizer(*tokenizer, path, model.tokenizer_sha256));
-  return tokenizer;
+  ModelTokenizer found;
+  found.path = path;
+  found.found = asked.empty() ? model.tokenizer_found : "given";
+  TAILOR_ASSIGN_OR_RETURN(found.tokenizer, tokenizers::open_tokenizer(path));
+  found.sha256 = found.tokenizer->sha256();
+  if (model.tokenizer_sha256.empty() || model.tokenizer_is_unknown) return found;
+  // Who kept the file knew which tokenizer it is, whatever this version makes of it.
+  const auto file = tokenizers::tokenizer_file(path);
+  const auto file_sha256 = file ? sha256_file(*file) : Result<std::string>(error(file.error()));
+  found.checked = found.sha256 == model.tokenizer_sha256 ||
+                  (file_sha256 && !model.tokenizer_file_sha256.empty() &&
+                   *file_sha256 == model.tokenizer_file_sha256);
+  if (!found.checked) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("{} is not the tokenizer of the token shards that {} was trained on: they "
+                    "name the SHA-256 {}, this one has {}",
+                    path, model.weights, model.tokenizer_sha256, found.sha256));
+  }
+  found.sha256 = model.tokenizer_sha256;
+  return found;
 }
 
 }  // namespace tailor::trainer

@@ -1,6 +1,7 @@
 #include "model/data/corpus.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <utility>
@@ -16,7 +17,9 @@ class Corpus : public TemporaryFolder {
  protected:
   /// All documents of `inputs`, pieces joined.
   Result<Documents> documents(const std::vector<std::string>& inputs) {
-    TAILOR_ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, list_corpus(inputs));
+    TAILOR_ASSIGN_OR_RETURN(CorpusListing listing, list_corpus(inputs));
+    const std::vector<CorpusFile>& files = listing.files;
+    passed_over_ = listing.passed_over;
     Documents all;
     bool open = false;
     TAILOR_ASSIGN_OR_RETURN(summary_, read_corpus(files, options_, [&](CorpusPiece&& piece) {
@@ -33,7 +36,10 @@ class Corpus : public TemporaryFolder {
 
   CorpusOptions options_;
   CorpusSummary summary_;
+  std::vector<PassedOver> passed_over_;
 };
+
+const std::string kInputs = std::string(TAILOR_TEST_DATA) + "/model/data/";
 
 TEST_F(Corpus, AFolderIsReadInTheByteOrderOfItsNames) {
   write("c/b.txt", "two");
@@ -176,11 +182,11 @@ TEST_F(Corpus, ReadingGoesOnAtEveryPieceAsIfItHadNotStopped) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i) + " äß𝄞\n";
   write("c/a.txt", text);
-  write("c/b.jsonl", "{\"text\": \"" + std::string(900, 'x') +
+  write("c/b.jsonl", "\xEF\xBB\xBF{\"text\": \"" + std::string(900, 'x') +
                          "\"}\n\n{\"text\": \"\"}\nbad\n"
                          "{\"text\": \"z\"}");
-  write("c/c.txt.gz", gzip(text));
-  write("c/d.txt", "");
+  write("c/c.txt.gz", gzip("\xEF\xBB\xBF" + text));
+  write("c/d.txt", "\xEF\xBB\xBF");
   options_.piece_bytes = 100;
   options_.skip_bad = true;
   const auto files = list_corpus({path("c")});
@@ -190,7 +196,7 @@ TEST_F(Corpus, ReadingGoesOnAtEveryPieceAsIfItHadNotStopped) {
   const auto read_from = [&](const CorpusPosition& start, std::vector<CorpusPiece>* pieces,
                              std::vector<CorpusFileSummary>* done) {
     const auto read = read_corpus(
-        *files, options_,
+        files->files, options_,
         [&](CorpusPiece&& piece) {
           pieces->push_back(std::move(piece));
           return Status::ok();
@@ -248,6 +254,221 @@ TEST_F(Corpus, MissingEmptyAndUnknownAreTypedErrors) {
   EXPECT_NE(empty.message().find("empty.txt"), std::string::npos);
 }
 
+// As Python's codec utf-8-sig: the first mark of a file goes, whatever the file is compressed with.
+TEST_F(Corpus, AByteOrderMarkAtTheBeginningOfAFileIsNoText) {
+  const std::string mark = "\xEF\xBB\xBF";
+  const std::string plain = content_of(kInputs + "plain.txt");
+  ASSERT_EQ(content_of(kInputs + "bom.txt"), mark + plain);
+  write("c/a.txt", mark + plain);
+  write("c/b.md.gz", gzip(mark + plain) + gzip(mark + "joined"));
+  write("c/c.rst.zst", zstd(mark + plain));
+  write("c/d.jsonl", mark + "{\"text\": \"d\"}\n{\"text\": \"" + mark + "inside\"}\n");
+  write("c/e.json.gz", gzip(mark + "\n{\"text\": \"\\ufeffescaped\"}"));
+  write("c/f.txt", mark + mark + "two");
+  write("c/g.txt", mark);
+  write("c/h.jsonl.gz", gzip(mark));
+  for (const std::uint64_t piece_bytes : {1u << 20, 16u}) {
+    options_.piece_bytes = piece_bytes;
+    const auto all = documents({path("c")});
+    ASSERT_TRUE(all.has_value()) << all.error().to_string();
+    EXPECT_EQ(*all, (Documents{{"a.txt", plain},
+                               {"b.md.gz", plain + mark + "joined"},
+                               {"c.rst.zst", plain},
+                               {"d.jsonl:1", "d"},
+                               {"d.jsonl:2", mark + "inside"},
+                               {"e.json.gz:2", mark + "escaped"},
+                               {"f.txt", mark + "two"}}));
+    EXPECT_EQ(summary_.empty_documents, 1u);
+  }
+  const Status empty = failure({kInputs + "only_bom.txt"});
+  EXPECT_EQ(empty.code(), Code::kInvalidArgument);
+  EXPECT_NE(empty.message().find("holds no text"), std::string::npos) << empty.message();
+  // Offsets are those of the file.
+  const Status status = failure({write("bad.txt", mark + "ab\xFF")});
+  EXPECT_NE(status.message().find("offset 5 (line 1)"), std::string::npos) << status.message();
+  const Status joined =
+      failure({write("j.jsonl", "{\"text\":\"a\"}\n" + mark + "{\"text\":\"b\"}")});
+  EXPECT_NE(joined.message().find("line 2 (offset 13) begins with a byte order mark"),
+            std::string::npos)
+      << joined.message();
+}
+
+TEST_F(Corpus, TextInUtf16IsRefusedByNameOrPassedOver) {
+  const auto utf16 = [](std::string_view ascii, std::string start) {
+    for (const char c : ascii) start += {c, '\0'};
+    return start;
+  };
+  write("c/good.txt", "good");
+  write("c/marked.txt", utf16("Some text", "\xFF\xFE"));
+  write("c/unmarked.txt.gz", gzip(utf16("Some text", "")));
+  write("c/w.jsonl", utf16("{\"text\":\"a\"}\n", "\xFF\xFE"));
+  for (const std::string name : {"marked.txt", "unmarked.txt.gz", "w.jsonl"}) {
+    const Status status = failure({path("c/" + name)});
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find(name + " is UTF-16LE text"), std::string::npos)
+        << status.message();
+  }
+  options_.skip_bad = true;
+  EXPECT_EQ(*documents({path("c")}), (Documents{{"good.txt", "good"}}));
+  EXPECT_EQ(summary_.skipped_files, 3u);
+  EXPECT_EQ(summary_.skipped_lines, 0u);
+}
+
+TEST_F(Corpus, JsonLinesAndTextAreReadUnderAllTheirNames) {
+  const std::string line = "{\"text\": \"x\"}\n";
+  write("c/A.JSONL", line);
+  write("c/b.ndjson", line);
+  write("c/c.json", line);
+  write("c/d.json.gz", gzip(line));
+  write("c/e.ndjson.zst", zstd(line));
+  write("c/f.Json.GZ", gzip(line));
+  write("c/g.TXT", "x");
+  write("c/h.markdown", "x");
+  write("c/i.text", "x");
+  write("c/j.Md.Zst", zstd("x"));
+  write("c/.k.txt", "x");
+  const auto all = documents({path("c")});
+  ASSERT_TRUE(all.has_value()) << all.error().to_string();
+  EXPECT_EQ(*all, (Documents{{".k.txt", "x"},
+                             {"A.JSONL:1", "x"},
+                             {"b.ndjson:1", "x"},
+                             {"c.json:1", "x"},
+                             {"d.json.gz:1", "x"},
+                             {"e.ndjson.zst:1", "x"},
+                             {"f.Json.GZ:1", "x"},
+                             {"g.TXT", "x"},
+                             {"h.markdown", "x"},
+                             {"i.text", "x"},
+                             {"j.Md.Zst", "x"}}));
+  EXPECT_TRUE(passed_over_.empty());
+}
+
+TEST_F(Corpus, WhatAFolderHoldsBesidesIsCountedByKind) {
+  write("c/a.txt", "text");
+  write("c/sub/one.PDF", "x");
+  write("c/two.pdf", "x");
+  write("c/three.pdf", "x");
+  write("c/array.json", "[{\"text\": \"a\"},\n{\"text\": \"b\"}]");
+  write("c/array.json.gz", gzip("\n [1]"));
+  write("c/config.json", "{\n  \"text\": \"a\"\n}\n");
+  write("c/LICENSE", "x");
+  write("c/t.csv.gz", "x");
+  write("c/t.txt.xz", "x");
+  std::filesystem::create_symlink("nowhere.txt", path("c/dangling.txt"));
+  std::filesystem::create_directory_symlink(".", path("c/loop"));
+  std::filesystem::create_symlink("turn.txt", path("c/turn.txt"));
+  ASSERT_EQ(::mkfifo(path("c/pipe.txt").c_str(), 0600), 0);
+  write("c/own/x.txt", "of the data set");
+  const auto listing = list_corpus({path("c")}, path("c/own"));
+  ASSERT_TRUE(listing.has_value()) << listing.error().to_string();
+  ASSERT_EQ(listing->files.size(), 1u);
+  EXPECT_EQ(listing->passed_over,
+            (std::vector<PassedOver>{{".pdf", 3, "sub/one.PDF"},
+                                     {".json that is one array", 2, "array.json"},
+                                     {"link that leads nowhere", 2, "dangling.txt"},
+                                     {".csv.gz", 1, "t.csv.gz"},
+                                     {".json that is no object a line", 1, "config.json"},
+                                     {".txt.xz", 1, "t.txt.xz"},
+                                     {"folder of the data set itself", 1, "own"},
+                                     {"link to a folder", 1, "loop"},
+                                     {"no extension", 1, "LICENSE"},
+                                     {"pipe, socket or device", 1, "pipe.txt"}}));
+  EXPECT_EQ(describe_passed_over({{".pdf", 3, "a.pdf"}, {"no extension", 1, "LICENSE"}}),
+            "3 .pdf (the first is a.pdf), 1 no extension (LICENSE)");
+  std::filesystem::remove(path("c/a.txt"));
+  std::filesystem::remove_all(path("c/own"));
+  const Status nothing = failure({path("c")});
+  EXPECT_EQ(nothing.code(), Code::kInvalidArgument);
+  EXPECT_NE(nothing.message().find("it holds 3 .pdf"), std::string::npos) << nothing.message();
+}
+
+TEST_F(Corpus, OfVeryManyKindsTheRestIsOne) {
+  write("c/a.txt", "x");
+  for (int i = 10; i < 50; ++i) write("c/f." + std::to_string(i), "x");
+  write("c/g.49", "x");
+  ASSERT_TRUE(documents({path("c")}).has_value());
+  ASSERT_EQ(passed_over_.size(), 20u);
+  EXPECT_EQ(passed_over_[0], (PassedOver{".49", 2, "f.49"}));
+  EXPECT_EQ(passed_over_[19], (PassedOver{"other kinds", 21, "f.28"}));
+}
+
+TEST_F(Corpus, AJsonArrayIsRefusedByName) {
+  for (const std::string name : {"a.jsonl", "a.json", "a.ndjson"}) {
+    const Status status = failure({write(name, "\n[{\"text\": \"a\"}]\n")});
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find(name + " is one JSON array"), std::string::npos)
+        << status.message();
+  }
+}
+
+TEST_F(Corpus, ZstdIsDecodedUpToTwoGibibytesOfWindow) {
+  const auto plain = documents({kInputs + "plain.jsonl"});
+  const auto wide = documents({kInputs + "long28.jsonl.zst"});
+  ASSERT_TRUE(plain.has_value() && wide.has_value()) << wide.error().to_string();
+  ASSERT_EQ(plain->size(), 6u);
+  ASSERT_EQ(wide->size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ((*wide)[i].second, (*plain)[i].second);
+
+  options_.zstd_window_log = 27;
+  const Status limited = failure({kInputs + "long28.jsonl.zst"});
+  EXPECT_EQ(limited.code(), Code::kUnimplemented);
+  EXPECT_NE(limited.message().find("a window of 256 MiB, and at most 128 MiB"), std::string::npos)
+      << limited.message();
+  options_.zstd_window_log = kZstdWindowLogMax;
+  // Its header asks for 2.25 GiB: exponent 21, mantissa 1 (RFC 8878, 3.1.1.1.2).
+  std::string wider = content_of(kInputs + "long28.jsonl.zst");
+  wider[5] = static_cast<char>(21 << 3 | 1);
+  const Status refused = failure({write("w.jsonl.zst", wider)});
+  EXPECT_EQ(refused.code(), Code::kUnimplemented);
+  EXPECT_NE(refused.message().find("a window of 2304 MiB, and at most 2 GiB"), std::string::npos)
+      << refused.message();
+  EXPECT_EQ(refused.message().find("damaged"), std::string::npos);
+  options_.skip_bad = true;
+  write("c/w.jsonl.zst", wider);
+  write("c/a.txt", "a");
+  EXPECT_EQ(*documents({path("c")}), (Documents{{"a.txt", "a"}}));
+}
+
+TEST_F(Corpus, WhatIsWrongWithCompressedDataIsNamed) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "line " + std::to_string(i * i) + "\n";
+  std::string checked(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  checked.resize(ZSTD_compress2(context, checked.data(), checked.size(), text.data(), text.size()));
+  // The id of a dictionary, put into the header of a frame that was made without one.
+  std::string with_dictionary = checked;
+  with_dictionary[4] = static_cast<char>(with_dictionary[4] | 1);  // one byte of id
+  const bool single_segment = (with_dictionary[4] & 0x20) != 0;
+  with_dictionary.insert(with_dictionary.begin() + (single_segment ? 5 : 6), 77);
+  ZSTD_freeCCtx(context);
+  const std::string skippable("\x50\x2A\x4D\x18\x03\0\0\0abc", 11);
+  std::string altered = checked;
+  altered.back() = static_cast<char>(altered.back() ^ 1);
+  const struct {
+    std::string name, content;
+    Code code;
+    const char* message;
+  } cases[] = {
+      {"a.txt.zst", altered, Code::kDataLoss, "checksum does not match"},
+      {"b.txt.zst", checked + "garbage!", Code::kDataLoss,
+       "followed by something else (after 1 whole frame)"},
+      {"c.txt.zst", checked + checked + std::string(8, '\0'), Code::kDataLoss, "2 whole frames"},
+      {"d.txt.zst", with_dictionary, Code::kUnimplemented, "a dictionary (id 77)"},
+      {"e.txt.gz", gzip(text) + "garbage", Code::kDataLoss,
+       "followed by something else (after 1 whole member)"},
+      {"f.txt", gzip(text), Code::kInvalidArgument, "f.txt is gzip data"},
+      {"g.txt", checked, Code::kInvalidArgument, "g.txt is zstd data"},
+  };
+  for (const auto& wrong : cases) {
+    const Status status = failure({write(wrong.name, wrong.content)});
+    EXPECT_EQ(status.code(), wrong.code) << status.to_string();
+    EXPECT_NE(status.message().find(wrong.message), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(*documents({write("h.txt.zst", skippable + checked + skippable)}),
+            (Documents{{"h.txt.zst", text}}));
+}
+
 TEST_F(Corpus, AFileThatMayNotBeReadIsNamed) {
   const std::string file = write("a.txt", "x");
   std::filesystem::permissions(file, std::filesystem::perms::none);
@@ -262,7 +483,7 @@ TEST_F(Corpus, AFailingSinkEndsTheReading) {
   write("b.txt", "y");
   int calls = 0;
   const auto result =
-      read_corpus(*list_corpus({path("a.txt"), path("b.txt")}), {}, [&](CorpusPiece&&) {
+      read_corpus(list_corpus({path("a.txt"), path("b.txt")})->files, {}, [&](CorpusPiece&&) {
         ++calls;
         return Status(Code::kResourceExhausted, "full");
       });

@@ -60,6 +60,27 @@ TEST_F(Manifest, CutOrAlteredAnywhereIsAnErrorThatNamesIt) {
   }
 }
 
+// What versions wrote that knew neither the tokenizer's files nor what was passed over.
+TEST_F(Manifest, OlderOnesAreReadAndNewMembersComeBack) {
+  const auto json = nlohmann::json::parse(text_);
+  for (const char* name : {"passed_over", "warnings"}) EXPECT_FALSE(json.contains(name)) << name;
+  for (const char* name : {"files", "bos_id"}) EXPECT_FALSE(json["tokenizer"].contains(name));
+  manifest_.tokenizer.bos_id = 0;
+  manifest_.tokenizer.files = {{"tokenizer.json", 3, sha256_hex("x")},
+                               {"tokenizer_config.json", 4, sha256_hex("y")}};
+  manifest_.passed_over = {{".png", 2, "a.png"}};
+  manifest_.warnings = {"a sentence"};
+  const auto parsed = parse_manifest(format_manifest(manifest_), "x");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().to_string();
+  EXPECT_EQ(*parsed, manifest_);
+  EXPECT_EQ(*parse_tokenizer(format_tokenizer(manifest_.tokenizer), "x"), manifest_.tokenizer);
+  EXPECT_EQ(parse_tokenizer("[]", "x").error().code(), Code::kDataLoss);
+  for (const char* name : {"../tokenizer.json", "train-00000.tokens", "tokenizer.json.new", ""}) {
+    manifest_.tokenizer.files[0].file = name;
+    EXPECT_EQ(parse_manifest(format_manifest(manifest_), "x").error().code(), Code::kDataLoss);
+  }
+}
+
 TEST_F(Manifest, ANewerVersionSaysSo) {
   auto json = nlohmann::ordered_json::parse(text_);
   json["version"] = 2;

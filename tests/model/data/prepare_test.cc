@@ -214,6 +214,9 @@ class Killed : public Prepare {
       write("corpus/lines" + std::to_string(i) + ".jsonl.gz",
             gzip("{\"text\": \"short\"}\n" + line + "{\"text\": \"last \\u00e9\"}"));
     }
+    write("corpus/marked.txt", "\xEF\xBB\xBF" + std::string(90'000, 'm'));
+    write("corpus/picture.png", "x");
+    options_.tokenizer_parts = {{"tokenizer.model", "kept"}};
     options_.corpus.piece_bytes = 40 << 10;
     options_.shard_tokens = 150'000;
     options_.save_every_s = 0;  // after every block
@@ -336,6 +339,69 @@ TEST_F(Killed, TwoRunsAtOnceDoNotWriteOneFolder) {
   };
   ASSERT_TRUE(prepare().has_value());
   EXPECT_EQ(inner.code(), Code::kFailedPrecondition) << inner.to_string();
+}
+
+TEST_F(Prepare, TheTokenizerLiesInTheFolder) {
+  options_.tokenizer_parts = {{"tokenizer.json", "{}"}, {"tokenizer_config.json", "{\"a\": 1}"}};
+  const auto first = prepare();
+  ASSERT_TRUE(first.has_value()) << first.error().to_string();
+  EXPECT_EQ(content_of(path("out/tokenizer.json")), "{}");
+  EXPECT_EQ(
+      first->manifest.tokenizer.files,
+      (std::vector<ManifestTokenizerFile>{{"tokenizer.json", 2, sha256_hex("{}")},
+                                          {"tokenizer_config.json", 8, sha256_hex("{\"a\": 1}")}}));
+  EXPECT_EQ(*load_manifest(path("out")), first->manifest);
+  EXPECT_TRUE(verify_dataset(path("out"))->empty());
+  EXPECT_EQ(*kept_tokenizer(path("out"), first->manifest), path("out/tokenizer.json"));
+  EXPECT_TRUE(prepare()->already_done);
+  // Another data set in its place takes what is not its own away.
+  options_.tokenizer_parts = {{"tokenizer.model", "m"}};
+  options_.overwrite = true;
+  ASSERT_TRUE(prepare().has_value());
+  EXPECT_EQ(names_in("out"),
+            (std::vector<std::string>{"dataset.json", "tokenizer.model", "train-00000.tokens",
+                                      "validation-00000.tokens"}));
+  for (const std::string damage : {"altered", ""}) {
+    if (damage.empty()) {
+      std::filesystem::remove(path("out/tokenizer.model"));
+    } else {
+      write("out/tokenizer.model", damage);
+    }
+    ASSERT_EQ(verify_dataset(path("out"))->size(), 1u);
+    EXPECT_NE(verify_dataset(path("out"))->front().message().find("tokenizer.model"),
+              std::string::npos);
+    EXPECT_FALSE(kept_tokenizer(path("out"), *load_manifest(path("out"))).has_value());
+  }
+}
+
+TEST_F(Prepare, ATokenizerOfSomebodyElseIsNeverReplaced) {
+  write("out/tokenizer.json", "somebody's");
+  options_.tokenizer_parts = {{"tokenizer.json", "ours"}};
+  for (const bool overwrite : {false, true}) {
+    options_.overwrite = overwrite;
+    const auto refused = prepare();
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), Code::kAlreadyExists);
+    EXPECT_NE(refused.error().message().find("tokenizer.json"), std::string::npos);
+  }
+  EXPECT_EQ(content_of(path("out/tokenizer.json")), "somebody's");
+  write("out/tokenizer.json", "ours");  // the one that was given
+  EXPECT_TRUE(prepare().has_value());
+}
+
+TEST_F(Prepare, TheManifestSaysWhatWasPassedOver) {
+  write("corpus/picture.png", "x");
+  const auto summary = prepare();
+  ASSERT_TRUE(summary.has_value());
+  const std::vector<PassedOver> expected = {{".png", 1, "picture.png"}};
+  EXPECT_EQ(summary->passed_over, expected);
+  EXPECT_EQ(load_manifest(path("out"))->passed_over, expected);
+  // It is the folder of now that is described, but another picture makes no other data set.
+  write("corpus/other.png", "x");
+  const auto again = prepare();
+  ASSERT_TRUE(again.has_value()) << again.error().to_string();
+  EXPECT_TRUE(again->already_done);
+  EXPECT_EQ(again->passed_over, (std::vector<PassedOver>{{".png", 2, "other.png"}}));
 }
 
 TEST_F(Prepare, ASplitWithoutDocumentsIsRefusedWithAdvice) {

@@ -38,7 +38,7 @@ std::vector<std::string> difficult_texts() {
       "<s> </s> <unk> <0x0A> <0xE2> <pad>",
       "\xE2\x96\x81 a\xE2\x96\x81"
       "b \xE2\x96\x81\xE2\x96\x81 \xE2\x81\x87",  // SentencePiece's space and unknown mark
-      "\xEF\xBB\xBF"
+      "not first: \xEF\xBB\xBF"
       "byte order mark \xEF\xBF\xBD \xEF\xBF\xBE",
       std::string("nul \0 byte", 10),
       std::string(200'000, 'x') + "€",
@@ -225,8 +225,8 @@ TEST_F(Program, TrainsEncodesAndDecodesBackToTheSameBytes) {
     EXPECT_EQ(summary["bytes"], dataset->text_bytes());
 
     std::string expected;
-    const auto files = list_corpus({path("corpus")});
-    for (const CorpusFile& file : *files) expected += content_of(file.path);
+    const auto listing = list_corpus({path("corpus")});
+    for (const CorpusFile& file : listing->files) expected += content_of(file.path);
     EXPECT_EQ(expected.size(), dataset->text_bytes());
     const Outcome decoded = run("decode " + path("d/train-00000.tokens") + " --model " + model);
     ASSERT_EQ(decoded.code, 0) << decoded.err;
@@ -326,6 +326,46 @@ TEST_F(Program, ImportsAndVerifies) {
   EXPECT_EQ(run("verify " + path("d")).code, 0);
   write("d/train-00000.tokens", "cut");
   EXPECT_EQ(run("verify " + path("d")).code, 2);
+}
+
+TEST_F(Program, WhatWasFoundOutOrPassedOverIsSaid) {
+  const std::string inputs = std::string(TAILOR_TEST_DATA) + "/model/data/";
+  const Outcome wide = run("import " + inputs + "llama3_uint32.bin --format nanogpt --json" +
+                           " --vocab-size 128256 --eos 128001 --out " + path("wide"));
+  ASSERT_EQ(wide.code, 0) << wide.err;
+  EXPECT_THAT(wide.err, HasSubstr("read as ids of 4"));
+  EXPECT_EQ(nlohmann::json::parse(wide.out)["tokens"], 2000);
+  EXPECT_EQ(nlohmann::json::parse(wide.out)["documents"], 50);
+  const Outcome no_eos = run("import " + inputs + "gpt2_uint16.bin --json --vocab-size 50257" +
+                             " --eos 50255 --out " + path("no_eos"));
+  EXPECT_EQ(no_eos.code, 0);
+  EXPECT_THAT(no_eos.err, HasSubstr("warning: none of the 2000 train ids is the EOS 50255"));
+  EXPECT_EQ(nlohmann::json::parse(no_eos.out)["warnings"].size(), 1u);
+
+  write("c/a.txt", "text");
+  write("c/b.txt", "");
+  write("c/picture.png", "x");
+  const std::string arguments = "prepare " + path("c") + " --tokenizer " +
+                                std::string(TAILOR_TEST_DATA) + "/model/tokenizers/plain.model" +
+                                " --validation-fraction 0 --json --out " + path("d");
+  for (int round = 0; round < 2; ++round) {
+    const Outcome prepared = run(arguments);
+    ASSERT_EQ(prepared.code, 0) << prepared.err;
+    EXPECT_THAT(prepared.err, HasSubstr("passed over: 1 .png (picture.png)"));
+    EXPECT_THAT(prepared.err, HasSubstr("1 empty document (the first in b.txt)"));
+    const auto json = nlohmann::json::parse(prepared.out);
+    EXPECT_EQ(json["already_done"], round == 1);
+    EXPECT_EQ(json["passed_over"][0]["kind"], ".png");
+    EXPECT_EQ(json["tokenizer_files"][0], path("d/tokenizer.model"));
+  }
+  // The kept tokenizer is enough, and verify knows it.
+  const auto shown = nlohmann::json::parse(run("show --json " + path("d")).out)[0];
+  EXPECT_EQ(shown["first"]["text"], "text");
+  EXPECT_EQ(run("verify " + path("d")).code, 0);
+  write("d/tokenizer.model", "another");
+  const Outcome altered = run("verify " + path("d"));
+  EXPECT_EQ(altered.code, 2);
+  EXPECT_THAT(altered.err, HasSubstr("tokenizer.model is not the tokenizer"));
 }
 
 TEST_F(Program, UsageErrorsNameTheNearestWord) {

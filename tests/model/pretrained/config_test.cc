@@ -335,11 +335,14 @@ TEST(Export, WhatIsExportedReadsBackAsTheSameNetwork) {
   all[5].ffn_norm = shape::FfnNorm::kPerSubGainless;
   all[6].residual_scaling = true;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::string text = export_config(all[i], 128);
+    const std::string text =
+        export_config(all[i], 128, {50256, i == 0 ? std::optional(7u) : std::nullopt});
     const auto form = parse_config(text, "exported");
     ASSERT_TRUE(form.has_value()) << form.error().message();
     EXPECT_EQ(*form, net::form_of(all[i])) << text;
     EXPECT_EQ(has_published_class(all[i]), i < 2) << i;
+    EXPECT_EQ(json::parse(text)["eos_token_id"], 50256);
+    EXPECT_EQ(json::parse(text)["bos_token_id"], i == 0 ? json(7) : json());
     EXPECT_EQ(json::parse(text)["model_type"],
               i == 0 ? "llama" : (i == 1 ? "olmo2" : "tailor_hourglass"));
   }
@@ -352,7 +355,7 @@ TEST(Export, AnArchitectureThatIsBrokenIsRefused) {
         a.norm_scaling = true;
         return a;
       }(),
-      128));
+      128, {}));
   config["architecture"]["heads"] = 0;
   refused(config, Code::kInvalidArgument, "`heads`");
   config.erase("architecture");
