@@ -11,10 +11,8 @@
 
 #include "base/rng.h"
 #include "geometry/cloud.h"
-#include "geometry/gromov_wasserstein.h"
 #include "geometry/kernels.h"
 #include "geometry/parallel.h"
-#include "geometry/rips.h"
 #include "geometry/statistics/table.h"
 
 namespace tailor::geometry {
@@ -318,17 +316,17 @@ double work_memory_bytes(std::size_t layers, std::size_t positions, std::size_t 
   const double s = static_cast<double>(small), m = static_cast<double>(large);
   const double d = static_cast<double>(PaddedRows::padded_width(dimension));
   bool linear = false, pairwise = false;
+  // The largest of what is made on the way: a padded cloud, two lists of edges, a statistic's own.
+  double made = std::max(8 * s * d, 8 * s * s);
   for (const Statistic* statistic : *chosen) {
-    (statistic->sample == SampleSize::kLinear ? linear : pairwise) = true;
+    const bool is_linear = statistic->sample == SampleSize::kLinear;
+    (is_linear ? linear : pairwise) = true;
+    made = std::max(made, statistic->memory(is_linear ? large : small));
   }
   // A pair of clouds, gathered and then cleaned: twice two clouds of float64, of which two stay.
   const double gathered = 16 * d * std::max(linear ? m : 0, pairwise ? s : 0);
   const double kept = 16 * d * ((linear ? m : 0) + (pairwise ? s : 0));
-  // Six matrices and four orders of edges; on top of them the largest of what is made on the way: a
-  // padded cloud, two lists of edges, Gromov-Wasserstein from the three starts of the statistic.
-  const GromovOptions gromov{.random_starts = 0};
-  const double made = std::max(
-      {8 * s * d, 8 * s * s, rips_memory_bytes(small), gromov_memory_bytes(small, gromov)});
+  // Six matrices and four orders of edges.
   const double matrices = pairwise ? 6 * 8 * s * s + 4 * 4 * s * s + made : 0;
   const double runs = small == positions ? 1 : static_cast<double>(options.subsamples);
   const double threads =

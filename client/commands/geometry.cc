@@ -22,8 +22,6 @@ namespace tailor::client {
 namespace geometry_tools {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // What matching diagrams holds for a bar, at most: some twenty pairs on either side and what the solver
 // keeps of each.
 constexpr double kMatchingBytes = 6000;
@@ -117,7 +115,7 @@ void run_persistence(const Context& context, const PersistenceOptions& options) 
     summary = require_input(
         geometry::rips_persistence(x.matrix, {.threshold = options.threshold,
                                               .persistence_floor = mapped ? 0 : options.floor,
-                                              .memory_bytes_max = kInfinity,
+                                              .memory_bytes_max = plan.room(),
                                               .accelerator = device.get()}),
         options.file);
   }

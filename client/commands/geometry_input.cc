@@ -40,8 +40,9 @@ std::string amount(double bytes) {
 
 // Resident memory of a thread: its stack as far as it is used, and its share of the allocator's.
 constexpr double kThreadBytes = 256 << 10;
-// The allocator's rounding, what is printed, and the like.
+// What is printed, small change; and freed memory that the allocator keeps.
 constexpr double kSlackBytes = 4 << 20;
+constexpr double kAllocatorShare = 1.05;
 
 }  // namespace
 
@@ -254,7 +255,13 @@ void MemoryPlan::pass(std::string part, double bytes) {
 double MemoryPlan::total() const {
   double total = base_ + passing_.bytes;
   for (const Part& part : held_) total += part.bytes;
-  return total;
+  return kAllocatorShare * total;
+}
+
+double MemoryPlan::room() const {
+  double held = base_;
+  for (const Part& part : held_) held += part.bytes;
+  return limit_ / kAllocatorShare - held;
 }
 
 void MemoryPlan::check() const {

@@ -117,6 +117,8 @@ class MemoryPlan {
   void pass(std::string part, double bytes);
   /// Bytes at the worst moment.
   double total() const;
+  /// Bytes that a passing part may take.
+  double room() const;
   /// Throws Failure(kUsage), with the amounts, when that is more than there may be.
   void check() const;
 

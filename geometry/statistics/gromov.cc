@@ -18,6 +18,11 @@ double cost(std::size_t n, std::size_t d) {
   return points * points * (3.0 * static_cast<double>(d) + 40 * points);
 }
 
+// The bounds are not asked for: a coarse profile finds its start as well.
+constexpr GromovOptions kOptions{.random_starts = 0, .until_agreed = true, .profile_blocks = 32};
+
+double memory(std::size_t n) { return gromov_memory_bytes(n, kOptions); }
+
 Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
   TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* before, pair.distances_before(geometry));
   TAILOR_ASSIGN_OR_RETURN(const DistanceMatrix* after, pair.distances_after(geometry));
@@ -26,13 +31,10 @@ Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
     TAILOR_ASSIGN_OR_RETURN(orders.a, pair.order_before(geometry));
     TAILOR_ASSIGN_OR_RETURN(orders.b, pair.order_after(geometry));
   }
-  // The bounds are not asked for: a coarse profile finds its start as well.
-  const GromovOptions options{.random_starts = 0,
-                              .seed = pair.options().seed,
-                              .threads = pair.options().threads,
-                              .until_agreed = true,
-                              .profile_blocks = 32,
-                              .accelerator = pair.options().accelerator};
+  GromovOptions options = kOptions;
+  options.seed = pair.options().seed;
+  options.threads = pair.options().threads;
+  options.accelerator = pair.options().accelerator;
   TAILOR_ASSIGN_OR_RETURN(const GromovResult result,
                           gromov_wasserstein(*before, *after, options, orders));
   return result.value;
@@ -46,6 +48,7 @@ constinit const Statistic kGromovStatistic{
     .summary = "Gromov-Wasserstein distortion of the distances between tokens",
     .sample = SampleSize::kPairwise,
     .cost = cost,
+    .memory = memory,
     .evaluate = evaluate,
 };
 

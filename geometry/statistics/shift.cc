@@ -14,6 +14,8 @@ double cost(std::size_t n, std::size_t d) {
   return 3.0 * static_cast<double>(n) * static_cast<double>(d);
 }
 
+double memory(std::size_t n) { return 24.0 * static_cast<double>(n); }
+
 Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
   TAILOR_ASSIGN_OR_RETURN(const std::vector<double> moved, pair.displacements(geometry));
   // A running mean stays finite where a sum of huge displacements would not.
@@ -32,6 +34,7 @@ constinit const Statistic kShiftStatistic{
     .summary = "mean displacement of a token",
     .sample = SampleSize::kLinear,
     .cost = cost,
+    .memory = memory,
     .evaluate = evaluate,
 };
 

@@ -108,6 +108,8 @@ struct Statistic {
   /// Rough floating-point operations for n tokens of dimension d,
   /// to say beforehand how long it takes.
   double (*cost)(std::size_t n, std::size_t d) = nullptr;
+  /// Bytes that one evaluation takes beside what the workspace keeps, for n tokens.
+  double (*memory)(std::size_t n) = nullptr;
   /// The value. Errors: kInvalidArgument when a cloud leaves the range of float64.
   Result<double> (*evaluate)(PairWorkspace& pair, Geometry geometry) = nullptr;
 };

@@ -18,6 +18,8 @@ double cost(std::size_t n, std::size_t d) {
   return 3.0 * points * points * static_cast<double>(d) + 2 * rips_cost(n);
 }
 
+double memory(std::size_t n) { return rips_memory_bytes(n); }
+
 Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
   TAILOR_ASSIGN_OR_RETURN(const Diagram* before, pair.diagram_before(geometry));
   TAILOR_ASSIGN_OR_RETURN(const Diagram* after, pair.diagram_after(geometry));
@@ -33,6 +35,7 @@ constinit const Statistic kTopologyStatistic{
     .summary = "2-Wasserstein distance between the degree-1 persistence diagrams",
     .sample = SampleSize::kPairwise,
     .cost = cost,
+    .memory = memory,
     .evaluate = evaluate,
 };
 
