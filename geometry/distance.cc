@@ -297,7 +297,7 @@ Result<DistanceMatrix> DistanceMatrix::from_square(std::vector<double> values, s
   DistanceMatrix matrix;
   matrix.values_ = std::move(values);
   matrix.count_ = count;
-  matrix.unite(outside_resolutions(matrix.values_, count, spacing), spacing, 1);
+  matrix.unite(outside_resolutions(matrix.values_, count, spacing), spacing, true, 1);
   return matrix;
 }
 
@@ -320,15 +320,16 @@ Result<DistanceMatrix> DistanceMatrix::from_lower_triangle(std::span<const doubl
       matrix.values_[j * count + i] = values[at];
     }
   }
-  matrix.unite(outside_resolutions(matrix.values_, count, spacing), spacing, 1);
+  matrix.unite(outside_resolutions(matrix.values_, count, spacing), spacing, true, 1);
   return matrix;
 }
 
 // Finds the points that are one with an earlier one and gives them its row; sets the extent.
-// `outside_spacing`: 0 for a matrix that was measured here; else of its numbers, and points are one
-// only if their rows say so, too (the matrix may be no metric).
-void DistanceMatrix::unite(std::vector<double> resolutions, double outside_spacing, int threads) {
+// In a matrix from `outside` points are one only if their rows say so, too: it may be no metric.
+void DistanceMatrix::unite(std::vector<double> resolutions, double spacing, bool outside,
+                           int threads) {
   resolutions_ = std::move(resolutions);
+  relative_ = kRoundings * spacing;
   duplicates_ = 0;
   const std::size_t n = count_;
   std::vector<double> maxima(n, 0.0);
@@ -349,11 +350,11 @@ void DistanceMatrix::unite(std::vector<double> resolutions, double outside_spaci
     const double apart = values_[i * n + j];
     const double limit = std::max(resolutions_[i], resolutions_[j]);
     if (apart > limit) return false;
-    if (outside_spacing == 0 || apart == 0) return true;
+    if (!outside || apart == 0) return true;
     const auto a = row(i), b = row(j);
     for (std::size_t k = 0; k < n; ++k) {
-      const double rounding = 2 * limit + kRoundings * outside_spacing * std::max(a[k], b[k]);
-      if (k != i && k != j && std::abs(a[k] - b[k]) > rounding) return false;
+      const double off = 2 * limit + relative_ * std::max(a[k], b[k]);
+      if (k != i && k != j && std::abs(a[k] - b[k]) > off) return false;
     }
     return true;
   };
@@ -365,7 +366,7 @@ void DistanceMatrix::unite(std::vector<double> resolutions, double outside_spaci
       if (leader[j] != j || !one_point(i, j)) continue;
       ++duplicates_;
       // A matrix from outside that says 0 itself is used as it is.
-      if (outside_spacing != 0 && values_[i * n + j] == 0) break;
+      if (outside && values_[i * n + j] == 0) break;
       leader[i] = j;
       moved = true;
       break;
@@ -453,7 +454,7 @@ Result<DistanceMatrix> pairwise_distances(CloudView cloud, const DistanceOptions
       options.geometry == Geometry::kRaw
           ? raw_resolutions(cloud, options.spacing)
           : std::vector<double>(n, measure.angle_resolution(cloud.dimension(), options.spacing)),
-      0, options.threads);
+      options.spacing, false, options.threads);
   if (!std::isfinite(matrix.diameter())) {
     return error(
         Code::kInvalidArgument,
@@ -520,8 +521,8 @@ Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix&
     }
   });
   matrix.unite(
-      std::vector<double>(n, measure.angle_resolution(cloud.dimension(), spherical.spacing)), 0,
-      options.threads);
+      std::vector<double>(n, measure.angle_resolution(cloud.dimension(), spherical.spacing)),
+      spherical.spacing, false, options.threads);
   return matrix;
 }
 
@@ -539,8 +540,9 @@ DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rh
   }
   // One point stays one point, and its row its row.
   matrix.duplicates_ = angles.duplicates();
-  for (std::size_t i = 0; i < n; ++i) {
-    matrix.resolutions_.push_back(hyperbolic_from_angle(angles.resolution(i), rho));
+  matrix.relative_ = angles.relative_;
+  for (const double angle : angles.resolutions_) {
+    matrix.resolutions_.push_back(hyperbolic_from_angle(angle, rho));
   }
   matrix.refresh_extent();
   return matrix;

@@ -32,8 +32,8 @@
 // the directions. A matrix from outside says nothing of norms: the upper quartile of a row stands for
 // them (a far outlier does not move it), entries up to 4 s of it are 0, and only where both rows agree
 // as well as a metric makes them.
-//   These bounds are kept as resolution(i): what two distances from point i must differ by, at least,
-// to be told apart. In a matrix a point that is one with an earlier point has its row, so distances
+//   The same bounds say what two distances from a point must differ by to be told apart (rounding()). In a
+// matrix a point that is one with an earlier point has its row, so distances
 // of one point are 0 bit for bit, in every geometry, and every statistic sees a true duplicate.
 //
 // Source of the definitions: arXiv 2608.02064 as read in ARCHITECTURE.md; Ratcliffe, Foundations of
@@ -122,9 +122,11 @@ class DistanceMatrix {
   double enclosing_radius() const { return enclosing_radius_; }
   /// Largest entry.
   double diameter() const { return diameter_; }
-  /// Distances from point i up to this, or that differ by less, are rounding; 0 where nothing is known
+  /// How far a distance of about `distance` from point i may be off by rounding; 0 where nothing is known
   /// of it. REQUIRES: i < count().
-  double resolution(std::size_t i) const { return resolutions_.empty() ? 0 : resolutions_[i]; }
+  double rounding(std::size_t i, double distance) const {
+    return resolutions_.empty() ? 0 : resolutions_[i] + relative_ * distance;
+  }
   /// Points that are one with an earlier point ("One point" above), when the matrix was made.
   std::size_t duplicates() const { return duplicates_; }
   /// Recomputes radius and diameter after a change through mutable_values().
@@ -135,10 +137,12 @@ class DistanceMatrix {
   friend Result<DistanceMatrix> spherical_from_raw(CloudView, const DistanceMatrix&,
                                                    const DistanceOptions&);
   friend DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix&, double);
-  void unite(std::vector<double> resolutions, double outside_spacing, int threads);
+  void unite(std::vector<double> resolutions, double spacing, bool outside, int threads);
 
   std::vector<double> values_;
-  std::vector<double> resolutions_;  // by point; empty: nothing is known
+  std::vector<double>
+      resolutions_;      // by point: up to here a distance is rounding; empty: not known
+  double relative_ = 0;  // the neighbour's share of it, by its distance
   std::size_t count_ = 0;
   std::size_t duplicates_ = 0;
   double enclosing_radius_ = 0;

@@ -108,11 +108,14 @@ Result<DimensionEstimate> estimate(const DistanceMatrix& distances,
   std::optional<std::uint32_t> flat;  // a point whose neighbours are all equally far
   for (std::size_t i = 0; i < n; ++i) {
     const double* r = neighbours.data() + i * k;
-    const double rounding = 2 * distances.resolution(points[i]);
-    ratios[i] = {log_ratio(r[1], r[0]), r[1] - r[0] > rounding};
+    const auto apart = [&](double longer, double shorter) {
+      return longer - shorter > 2 * distances.rounding(points[i], longer);
+    };
+    ratios[i] = {log_ratio(r[1], r[0]), apart(r[1], r[0])};
     told_apart += ratios[i].told_apart;
     log_sum += ratios[i].log;
-    if (!(r[k - 1] - r[0] > rounding)) flat = points[i];
+    if (!apart(r[k - 1], r[0])) flat = points[i];
+    result.crowded += r[0] < kCrowdedShare * r[k - 1];
     double s = 0;
     for (std::size_t j = 0; j + 1 < k; ++j) s += log_ratio(r[k - 1], r[j]);
     local_sum += s;
@@ -132,13 +135,6 @@ Result<DimensionEstimate> estimate(const DistanceMatrix& distances,
   const double count = static_cast<double>(n), order = static_cast<double>(k);
   result.two_nn = (count - 1) / log_sum;
   result.two_nn_biased = count / log_sum;
-  std::vector<double> nearest_one(n);
-  for (std::size_t i = 0; i < n; ++i) nearest_one[i] = neighbours[i * k];
-  const auto median = nearest_one.begin() + static_cast<std::ptrdiff_t>(n / 2);
-  std::nth_element(nearest_one.begin(), median, nearest_one.end());
-  const double crowded = kCrowdedShare * *median;
-  result.crowded = static_cast<std::size_t>(std::count_if(
-      nearest_one.begin(), nearest_one.end(), [crowded](double r) { return r < crowded; }));
   std::sort(ratios.begin(), ratios.end(),
             [](const Ratio& a, const Ratio& b) { return a.log < b.log; });
   const auto share = static_cast<std::size_t>(std::floor((1 - options.discarded) * count));

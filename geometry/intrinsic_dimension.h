@@ -23,7 +23,7 @@
 // two points are one): they are dropped and counted before anything else. Fewer than `points_min` points
 // are refused: the estimate would be noise.
 //   Estimates that are not defined are refused with their reason, never given as NaN or infinity, and so
-// is what only rounding would define (distances that differ by less than DistanceMatrix::resolution): every
+// is what only rounding would define (distances that differ by less than DistanceMatrix::rounding): every
 // mu equal to 1 (a grid, a simplex), every mu that the fit keeps (a line of equal steps, but for its
 // ends), a point with all k neighbours equally far, a fit that keeps fewer than two points.
 //   Known bias: too low for d above about 8.
@@ -60,8 +60,8 @@ struct DimensionEstimate {
   double levina_bickel_unbiased = 0;
   double levina_bickel_mean = 0;
   double levina_bickel_mean_unbiased = 0;
-  /// Points whose nearest other point is less than 1e-5 of the median such distance away. In a cloud
-  /// of one dimension or more there are next to none; many are repeats that were rounded more coarsely
+  /// Points whose nearest other point is 1e5 times nearer than the k-th. In a cloud of one dimension or
+  /// more there are next to none; many are repeats that were rounded more coarsely
   /// than the type of the numbers says (a matrix by arccos, float32 kept as float64), and then the
   /// estimates are of that rounding.
   std::size_t crowded = 0;

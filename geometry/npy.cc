@@ -524,7 +524,11 @@ Status NpyFile::take_all(const Take& take) {
   while (true) {
     auto numbers = next();
     if (!numbers) return numbers.error();
-    if (numbers->empty()) return Status::ok();
+    if (numbers->empty()) {
+      block_ = std::string();
+      numbers_ = std::vector<double>();
+      return Status::ok();
+    }
     if (!fortran_order_ || shape_.size() < 2) {
       for (const double number : *numbers) take(at++, number);
     } else {

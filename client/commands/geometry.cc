@@ -473,8 +473,8 @@ void run_dimension(const Context& context, const DimensionFlags& options) {
   const geometry::DimensionEstimate& whole = scales.front();
   if (100 * whole.crowded > whole.points) {
     out.note(fmt::format(
-        "tailor: {}: {} of {} points have a neighbour over 100,000 times nearer than the "
-        "others have: if they are repeats, apart by rounding (of arccos, of float32 kept "
+        "tailor: {}: {} of {} points have a neighbour over 100,000 times nearer than "
+        "the others: if they are repeats, apart by rounding (of arccos, of float32 kept "
         "as float64), take them out; the estimates below are of that rounding",
         options.file, whole.crowded, whole.points));
   }

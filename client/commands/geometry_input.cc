@@ -41,7 +41,7 @@ std::string amount(double bytes) {
 // Resident memory of a thread: its stack as far as it is used, and its share of the allocator's.
 constexpr double kThreadBytes = 256 << 10;
 // What is printed, small change; and freed memory that the allocator keeps.
-constexpr double kSlackBytes = 4 << 20;
+constexpr double kSlackBytes = 8 << 20;
 constexpr double kAllocatorShare = 1.05;
 
 }  // namespace

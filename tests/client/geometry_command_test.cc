@@ -1,13 +1,18 @@
 // tailor geometry, as a program: values against the reference cases of tests/data/geometry (made
 // with GUDHI, ripser, POT, SciPy, scikit-dimension) and closed forms; refusals
 // by exit code and message.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spawn.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -594,6 +599,204 @@ TEST_F(GeometryCommand, AMatrixReadAsACloudIsPointedOut) {
   const std::string matrix = array("m.npy", {0, 1, 2, 1, 0, 1, 2, 1, 0}, {3, 3});
   EXPECT_THAT(run("persistence " + matrix).err, HasSubstr("--distances"));
   EXPECT_THAT(run("persistence " + matrix + " --distances").err, Not(HasSubstr("--distances")));
+}
+
+TEST_F(GeometryCommand, DirectionsAtOtherLengthsAreRepeatsInEveryStatistic) {
+  const std::string folder = std::string(TAILOR_TEST_DATA) + "/directions/";
+  const std::string base = folder + "base.npy";
+  for (const char* geometry : {"spherical", "hyperbolic"}) {
+    const std::string options = std::string(" --geometry ") + geometry;
+    const Json expected = json("dimension " + base + options);
+    const Json classes = json("persistence " + base + options);
+    for (const char* name : {"with_parallel.npy", "with_powers_of_two.npy"}) {
+      const Ran ran = run("dimension " + folder + name + options + " --json");
+      ASSERT_EQ(ran.exit_code, 0) << ran.err;
+      EXPECT_THAT(ran.err, HasSubstr("90 of 210 points"));
+      const Json printed = Json::parse(ran.out);
+      EXPECT_EQ(printed.at("duplicates"), 90);
+      for (const auto& [key, value] : expected.items()) {
+        if (key != "duplicates" && key != "dropped" && key != "scales") {
+          EXPECT_EQ(printed.at(key), value) << name << " " << key;
+        }
+      }
+      const Json loops = json("persistence " + (folder + name) + options);
+      EXPECT_EQ(loops.at("pairs"), classes.at("pairs"));
+      EXPECT_EQ(loops.at("duplicates"), 90);
+    }
+    const Json match =
+        json("gw " + folder + "with_parallel.npy " + folder + "with_powers_of_two.npy" + options);
+    EXPECT_EQ(match.at("duplicates"), Json::parse("[90, 90]"));
+    EXPECT_EQ(match.at("value"), 0.0);
+  }
+}
+
+TEST_F(GeometryCommand, EstimatesThatAreNotDefinedAreRefusedWithTheirReason) {
+  EXPECT_THAT(refusal("dimension " + std::string(TAILOR_TEST_DATA) + "/directions/collinear.npy"),
+              HasSubstr("equally far"));
+  const std::string points =
+      data("id/") + std::filesystem::path(cases("id").front()).filename().string() + "/points.npy";
+  EXPECT_THAT(refusal("dimension " + points + " --discarded .9999"), HasSubstr("discard less"));
+  for (const char* share : {"1", "-1", "nan", "inf"}) {
+    EXPECT_THAT(refusal("dimension " + points + " --discarded=" + share), HasSubstr("discarded"));
+  }
+  const std::string same = array("same.npy", std::vector<double>(120, 3.0), {60, 2});
+  EXPECT_THAT(refusal("dimension " + same), HasSubstr("1 distinct points"));
+  EXPECT_THAT(refusal("dimension " + array("tiny.npy", std::vector<double>(120, 1e-20), {60, 2}) +
+                      " --geometry spherical"),
+              HasSubstr("60 zero vectors"));
+}
+
+TEST_F(GeometryCommand, NumbersBeyondFloat64AreNullOrRefusedAndNeverPrinted) {
+  const std::string x = array("x.npy", {0, 1e200, 3e200}, {3, 1});
+  const std::string y = array("y.npy", {0, 1e200, 4e200}, {3, 1});
+  const Ran ran = run("gw " + x + " " + y + " --json");
+  ASSERT_EQ(ran.exit_code, 0);
+  const Json printed = Json::parse(ran.out);
+  EXPECT_NEAR(printed.at("value").get<double>() / 1e200, std::sqrt(2 * (1 + 1) / 9.0), 1e-12);
+  EXPECT_TRUE(printed.at("energy").is_null());
+  EXPECT_THAT(ran.err, HasSubstr("null"));
+  EXPECT_THAT(
+      refusal("wasserstein " + array("a.npy", {-1.7e308, 1.7e308, -1.7e308, 1.7e308}, {2, 2}) +
+              " " + array("b.npy", {}, {0, 2})),
+      HasSubstr("float64"));
+}
+
+TEST_F(GeometryCommand, CondensedDistancesAreThoseOfTheSquareMatrix) {
+  // Five points; the condensed vector is the upper triangle by rows, (0,1) (0,2) ... (3,4).
+  std::vector<double> square(25, 0.0), condensed;
+  for (std::size_t i = 0; i < 5; ++i) {
+    for (std::size_t j = i + 1; j < 5; ++j) {
+      const double distance = 1 + static_cast<double>((3 * i + 5 * j) % 7) / 7;
+      condensed.push_back(distance);
+      square[i * 5 + j] = square[j * 5 + i] = distance;
+    }
+  }
+  const std::string whole = array("square.npy", square, {5, 5});
+  const std::string upper = array("upper.npy", condensed, {10});
+  for (const char* command : {"persistence ", "gw "}) {
+    const auto files = [&](const std::string& file) {
+      return command + file + (command[0] == 'g' ? " " + whole : "") + " --distances";
+    };
+    EXPECT_EQ(json(files(upper)), json(files(whole))) << command;
+  }
+  EXPECT_EQ(json("dimension " + upper + " --distances --min-points 5 --neighbours 3"),
+            json("dimension " + whole + " --distances --min-points 5 --neighbours 3"));
+  EXPECT_THAT(run("persistence " + upper + " --distances").err,
+              HasSubstr("condensed distances of 5"));
+  EXPECT_THAT(refusal("persistence " + array("odd.npy", condensed, {5, 2}) + " --distances"),
+              HasSubstr("5 x 2"));
+  condensed.pop_back();
+  EXPECT_THAT(refusal("persistence " + array("nine.npy", condensed, {9}) + " --distances"),
+              AllOf(HasSubstr("9 numbers"), HasSubstr("n (n - 1) / 2")));
+  EXPECT_THAT(refusal("persistence " + upper), HasSubstr("--distances"));
+  square[1] = std::nextafter(square[1], 9.0);
+  EXPECT_THAT(refusal("persistence " + array("ulp.npy", square, {5, 5}) + " --distances"),
+              AllOf(HasSubstr("entry (1, 0)"), HasSubstr("(D + D.T) / 2")));
+}
+
+// Sanitizers need address space and memory of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+TEST_F(GeometryCommand, WhatWouldNotFitIsRefusedBeforeAnythingIsRead) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer takes more address space than is given here";
+  const auto sparse = [&](const std::string& name, std::size_t points, std::size_t dimension) {
+    // A header, and zeros that take no room on disk.
+    const std::vector<std::size_t> shape = {points, dimension};
+    const std::string one =
+        geometry::format_npy(std::vector<double>{0}, std::vector<std::size_t>{1, 1});
+    std::string header = one.substr(0, one.size() - 8);
+    const std::string from = "(1, 1)",
+                      to = std::to_string(points) + ", " + std::to_string(dimension);
+    const std::size_t at = header.find(from);
+    header.replace(at, from.size(), "(" + to + ")");
+    const std::size_t longer = to.size() + 2 - from.size();
+    header.erase(header.rfind('\n') - longer, longer);  // of the padding
+    const std::string file = text(name, header);
+    std::filesystem::resize_file(file, header.size() + 8 * points * dimension);
+    return file;
+  };
+  for (const std::size_t points : {30000u, 80000u, 300000u}) {
+    const std::string cloud = sparse("cloud.npy", points, 4);
+    for (const std::string& command :
+         {"persistence " + cloud, "dimension " + cloud, "gw " + cloud + " " + cloud,
+          "work " + cloud + " " + cloud + " --tokens " + std::to_string(points)}) {
+      const std::string program = "(ulimit -v 4000000; '" TAILOR_BIN_DIR "/tailor' geometry ";
+      const std::string err = path("stderr");
+      const int status = std::system((program + command + ") >/dev/null 2>" + err).c_str());
+      EXPECT_EQ(WEXITSTATUS(status), 2) << command;
+      const std::string said = read_file(err).value_or("");
+      EXPECT_THAT(said, ::testing::AnyOf(
+                            AllOf(HasSubstr("needs"), HasSubstr("GiB"), HasSubstr("ulimit -v")),
+                            HasSubstr("more than 65535")))
+          << command;
+    }
+  }
+  const std::string lie = text("lie.npy", read_file(sparse("x.npy", 3, 4))->substr(0, 200));
+  EXPECT_THAT(refusal("persistence " + lie), HasSubstr("cut short"));
+  const std::string points = data("h1/square4/points.npy");
+  for (const std::string& command :
+       {"persistence " + points, "dimension " + points, "gw " + points + " " + points,
+        "work " + points + " " + points,
+        "wasserstein " + data("w2/one_vs_one/a.npy") + " " + data("w2/one_vs_one/a.npy")}) {
+    EXPECT_THAT(refusal(command + " --memory 1e-6"),
+                AllOf(HasSubstr("needs"), HasSubstr("--memory")));
+    EXPECT_THAT(refusal(command + " --memory 0"), HasSubstr("--memory"));
+    EXPECT_THAT(refusal(command + " --memory=nan"), HasSubstr("--memory"));
+  }
+}
+
+// Bytes that the program held at most.
+double peak_memory(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {TAILOR_BIN_DIR "/tailor", "geometry"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+  pid_t process = 0;
+  EXPECT_EQ(::posix_spawn(&process, argv[0], &files, nullptr, argv.data(), environ), 0);
+  ::posix_spawn_file_actions_destroy(&files);
+  int status = 0;
+  rusage usage{};
+  EXPECT_EQ(::wait4(process, &status, 0, &usage), process);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  return 1024.0 * static_cast<double>(usage.ru_maxrss);
+}
+
+TEST_F(GeometryCommand, WhatIsSaidToBeNeededIsWhatIsUsed) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer takes memory of its own";
+  double x = 0.3;
+  const auto cloud = [&](const std::string& name, std::size_t n, std::size_t d) {
+    std::vector<double> values(n * d);
+    for (double& value : values) value = x = 3.99 * x * (1 - x);  // points in general position
+    return array(name, values, {n, d});
+  };
+  const std::string large = cloud("large.npy", 2500, 8), small = cloud("small.npy", 700, 8),
+                    other = cloud("other.npy", 700, 8);
+  using Words = std::vector<std::string>;
+  for (const Words& words :
+       {Words{"persistence", large}, Words{"dimension", large},
+        Words{"gw", small, other, "--starts", "0"},
+        Words{"work", small, other, "--tokens", "600", "--subsamples", "2", "--threads", "1"}}) {
+    std::string command;
+    for (const std::string& word : words) command += word + " ";
+    const std::string said = refusal(command + "--memory 1e-6");
+    const std::size_t at = said.find("needs ");
+    ASSERT_NE(at, std::string::npos) << said;
+    char unit[8] = {};
+    double needed = 0;
+    ASSERT_EQ(std::sscanf(said.c_str() + at, "needs %lf %7s", &needed, unit), 2) << said;
+    needed *= std::string(unit) == "GiB" ? 1 << 30 : 1 << 20;
+    const double used = peak_memory(words);
+    EXPECT_LE(used, needed) << command;
+    EXPECT_GE(used, needed / 2) << command;
+  }
 }
 
 TEST_F(GeometryCommand, HelpStartsWithExamplesAndSaysWhichDefaultsAreOurs) {

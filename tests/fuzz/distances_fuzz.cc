@@ -59,7 +59,13 @@ void check(const geometry::DistanceMatrix& matrix) {
   expect(gromov.has_value() && gromov->energy == 0, "a space is at distance 0 from itself");
   // Most matrices have no dimension to speak of; a Status says so.
   const auto dimension = geometry::intrinsic_dimension(matrix, {.neighbours = 3, .points_min = 4});
-  expect(!dimension || !std::isnan(dimension->two_nn), "a dimension that is given is a number");
+  if (dimension) {
+    for (const double estimate :
+         {dimension->two_nn, dimension->two_nn_fit, dimension->two_nn_fit_shifted,
+          dimension->levina_bickel, dimension->levina_bickel_mean}) {
+      expect(std::isfinite(estimate) && estimate > 0, "a dimension that is given is a number");
+    }
+  }
 }
 
 }  // namespace

@@ -1,4 +1,11 @@
-// The .npy reader: what it accepts has as many bytes as its shape says and survives being written.
+// The .npy readers: what they accept has as many bytes as its shape says and survives being written;
+// both say the same.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
 #include "geometry/npy.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -30,10 +37,51 @@ std::vector<std::string> fuzz_seeds() {
       file("{'descr': '<i4', 'fortran_order': False, 'shape': (), }\n", data.substr(0, 4)),
       file("{'shape': (0, 2), 'descr': \"<f8\", 'fortran_order': False}\n", ""),
       file("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }\n", data),
+      file("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 8), }\n", data),
       file("{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (1,), }\n", data),
   };
 }
 
+namespace {
+
+// The same bytes as a file: the reader that takes them a block at a time must say the same.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view bytes) : descriptor_(::memfd_create("npy", MFD_CLOEXEC)) {
+    expect(descriptor_ >= 0, "a file in memory can be made");
+    expect(::write(descriptor_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+           "a file in memory can be written");
+  }
+  ~MemoryFile() { ::close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+void expect_file_reader_refuses(std::string_view bytes) {
+  const MemoryFile memory(bytes);
+  auto file = geometry::NpyFile::open(memory.path());
+  expect(!file || !file->doubles(), "what one reader refuses the other refuses");
+}
+
+void expect_file_reader_agrees(std::string_view bytes, const geometry::NpyArray& array) {
+  const MemoryFile memory(bytes);
+  auto file = geometry::NpyFile::open(memory.path());
+  expect(file.has_value() && file->shape() == array.shape && file->size() == array.size(),
+         "the header is read alike");
+  const auto values = file->doubles();
+  expect(values.has_value(), "the numbers are read");
+  const std::vector<double> all = array.to_doubles();
+  expect(values->size() == all.size() &&
+             (all.empty() ||
+              std::memcmp(values->data(), all.data(), all.size() * sizeof(double)) == 0),
+         "both readers give the same numbers");
+}
+
+}  // namespace
 }  // namespace tailor::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -41,9 +89,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using fuzz::expect;
   const auto array = geometry::parse_npy(fuzz::as_text(data, size), "fuzz.npy");
   if (!array) {
+    fuzz::expect_file_reader_refuses(fuzz::as_text(data, size));
     expect(array.error().message().find("fuzz.npy") != std::string::npos, "errors name the file");
     return 0;
   }
+  fuzz::expect_file_reader_agrees(fuzz::as_text(data, size), *array);
   expect(array->bytes.size() == array->size() * geometry::npy_type_bytes(array->type),
          "the bytes fit the shape");
   expect(array->bytes.size() <= size, "nothing is made up");

@@ -14,10 +14,12 @@
 namespace tailor::geometry {
 namespace {
 
+using ::testing::AllOf;
 using testing::distances_of;
 using ::testing::HasSubstr;
 using testing::make_cloud;
 using testing::normal_cloud;
+using ::testing::Not;
 
 constexpr double kPi = std::numbers::pi;
 
@@ -223,6 +225,158 @@ TEST(Distance, MatricesFromOutsideAreCheckedByName) {
   EXPECT_EQ((*lower)(2, 0), 2);
   EXPECT_EQ((*lower)(2, 1), 3);
   EXPECT_FALSE(DistanceMatrix::from_lower_triangle(triangle, 4));
+}
+
+// `cloud`, then its first `count` points again, each times a factor (and rounded by that).
+Cloud with_parallel(const Cloud& cloud, std::size_t count, const std::vector<double>& factors) {
+  Cloud result = cloud;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const double x : cloud.view().row(i)) {
+      result.values.push_back(x * factors[i % factors.size()]);
+    }
+    ++result.count;
+  }
+  return result;
+}
+
+TEST(Distance, ParallelVectorsOfAnyLengthAreOnePointWhereAnglesCount) {
+  const std::vector<double> factors = {3, 0.1, 1.0 / 7, 1e150, 1e-8, 12345.678};
+  for (const std::size_t d : {2u, 6u, 64u, 1000u}) {
+    const Cloud cloud = normal_cloud(40, d, d);
+    const Cloud longer = with_parallel(cloud, 30, factors);
+    for (const Geometry geometry : {Geometry::kSpherical, Geometry::kHyperbolic}) {
+      const DistanceMatrix base = distances_of(cloud, geometry);
+      const DistanceMatrix matrix = distances_of(longer, geometry);
+      EXPECT_EQ(base.duplicates(), 0u) << d;
+      EXPECT_EQ(matrix.duplicates(), 30u) << d << geometry_name(geometry);
+      for (std::size_t i = 0; i < 70; ++i) {
+        for (std::size_t j = 0; j < 70; ++j) {
+          // Bit for bit the rows of the points that they repeat.
+          ASSERT_EQ(matrix(i, j), base(i < 40 ? i : i - 40, j < 40 ? j : j - 40));
+        }
+      }
+      EXPECT_EQ(matrix.enclosing_radius(), base.enclosing_radius());
+      EXPECT_EQ(matrix.diameter(), base.diameter());
+    }
+    const Cloud moderate = with_parallel(cloud, 30, {3, 0.1, 1.0 / 7});
+    const DistanceMatrix raw = distances_of(moderate);
+    EXPECT_EQ(raw.duplicates(), 0u);
+    const auto from_raw = spherical_from_raw(moderate.view(), raw, {});
+    ASSERT_TRUE(from_raw);
+    EXPECT_EQ(from_raw->duplicates(), 30u);
+    EXPECT_EQ(hyperbolic_from_spherical(*from_raw, kDefaultRho).duplicates(), 30u);
+  }
+}
+
+TEST(Distance, OppositeAndNearlyParallelVectorsAreTwoPoints) {
+  const Cloud cloud = make_cloud(2, {1, 2, -1, -2, 1, 2 + 1e-13, -0.0, 5, 0.0, 5});
+  for (const Geometry geometry : kGeometries) {
+    const DistanceMatrix matrix = distances_of(cloud, geometry);
+    EXPECT_EQ(matrix.duplicates(), 1u) << geometry_name(geometry);  // of a zero by its sign
+    EXPECT_GT(matrix(0, 1), 1);
+    EXPECT_GT(matrix(0, 2), 0);
+    EXPECT_EQ(matrix(3, 4), 0);
+  }
+}
+
+TEST(Distance, PointsAFewRoundingsApartAreOneInTheRawGeometryAtAnyScale) {
+  const Cloud cloud = normal_cloud(40, 12, 4);
+  for (const double scale : {1.0, 1e150, 1e-150, 1e300}) {
+    Cloud copies = testing::scaled(cloud, scale);
+    for (std::size_t i = 0; i < 30 * 12; ++i) {
+      copies.values.push_back(copies.values[i] * 0.3 / 7 / 0.3 * 7);
+    }
+    copies.count += 30;
+    EXPECT_EQ(distances_of(copies).duplicates(), 30u) << scale;
+  }
+  // float32 roundings are float32's to tell: the same numbers kept as float64 are different points.
+  Cloud single = cloud;
+  for (std::size_t i = 0; i < 30 * 12; ++i) {
+    const float x = static_cast<float>(cloud.values[i]);
+    single.values[i] = x;
+    single.values.push_back(static_cast<double>(x * 0.1f) * 10);
+  }
+  single.count += 30;
+  EXPECT_EQ(pairwise_distances(single.view(), {.spacing = kFloat32Spacing})->duplicates(), 30u);
+  EXPECT_EQ(pairwise_distances(single.view(), {})->duplicates(), 0u);
+}
+
+TEST(Distance, SmallClustersFarFromOthersKeepTheirPoints) {
+  // Norms of 1e-170 beside norms of 1 and 1e20: what is close is close by its own norm.
+  const Cloud cloud = make_cloud(2, {1, 0, 3e-170, 0, 0, 4e-170, 1e20, 0, 5e-324, 0, 1e-323, 0});
+  const DistanceMatrix matrix = distances_of(cloud);
+  EXPECT_EQ(matrix.duplicates(), 0u);
+  EXPECT_NEAR(matrix(1, 2) / 5e-170, 1, 1e-12);
+  EXPECT_EQ(matrix(4, 5), 5e-324);
+}
+
+TEST(Distance, NearZeroEntriesOfAMatrixFromOutsideAreOnePoint) {
+  const Cloud cloud = normal_cloud(30, 5, 6);
+  const DistanceMatrix base = distances_of(cloud);
+  // Points 28 and 29 repeat 3 and 5 but for rounding; point 27 lies 1e20 away.
+  std::vector<double> square(base.values().begin(), base.values().end());
+  const auto at = [&](std::size_t i, std::size_t j) -> double& { return square[i * 30 + j]; };
+  for (const auto& [copy, of] : {std::pair{28u, 3u}, std::pair{29u, 5u}}) {
+    for (std::size_t k = 0; k < 30; ++k)
+      at(copy, k) = at(k, copy) = at(of, k) * (1 + 3e-16 * static_cast<double>(k % 3));
+    at(copy, of) = at(of, copy) = 3e-16;
+    at(copy, copy) = 0;
+  }
+  at(28, 29) = at(29, 28) = at(3, 5);
+  for (std::size_t k = 0; k < 27; ++k) at(27, k) = at(k, 27) = 1e20;
+  at(27, 28) = at(28, 27) = at(27, 29) = at(29, 27) = 1e20;
+  const auto matrix = DistanceMatrix::from_square(square, 30);
+  ASSERT_TRUE(matrix) << matrix.error().message();
+  EXPECT_EQ(matrix->duplicates(), 2u);
+  EXPECT_EQ((*matrix)(28, 3), 0);
+  EXPECT_EQ((*matrix)(29, 7), (*matrix)(5, 7));
+  EXPECT_EQ((*matrix)(0, 1), base(0, 1));
+  // A dissimilarity whose rows disagree is no metric, and stays as it is.
+  at(28, 9) = at(9, 28) = 100;
+  const auto odd = DistanceMatrix::from_square(square, 30);
+  ASSERT_TRUE(odd);
+  EXPECT_EQ(odd->duplicates(), 1u);
+  EXPECT_EQ((*odd)(28, 3), 3e-16);
+}
+
+TEST(Distance, RoundingInAMatrixFromOutsideIsNamedWithItsRepair) {
+  const auto refusal = [](std::vector<double> values, std::size_t n) {
+    const auto matrix = DistanceMatrix::from_square(std::move(values), n);
+    EXPECT_FALSE(matrix);
+    return matrix ? std::string() : matrix.error().message();
+  };
+  const double above = std::nextafter(2.0, 3.0);
+  // Entry (2, 1) is off by one place, (2, 0) by four.
+  EXPECT_THAT(refusal({0, 1, 2, 1, 0, 2, 2 + 8e-16 * 2, above, 0}, 3),
+              AllOf(HasSubstr("entry (2, 0)"), HasSubstr("1.78e-15"), HasSubstr("(D + D.T) / 2")));
+  EXPECT_THAT(refusal({0, 1, 2, 1, 0, 2, 9, 2, 0}, 3),
+              AllOf(HasSubstr("(2, 0) is 9"), Not(HasSubstr("D.T"))));
+  EXPECT_THAT(refusal({0, 1, 2, 1, 1e-17, 2, 2, 2, -3e-17}, 3),
+              AllOf(HasSubstr("entry (2, 2) on the diagonal"), HasSubstr("fill_diagonal(D, 0)")));
+  EXPECT_THAT(refusal({1, 0.5, 0.5, 1}, 2), Not(HasSubstr("fill_diagonal")));
+  EXPECT_THAT(refusal({0, -1e-17, -1e-17, 0}, 2), HasSubstr("maximum(D, 0)"));
+}
+
+TEST(Distance, CondensedLengthsGiveTheNumberOfPoints) {
+  for (const std::size_t n : {2u, 3u, 4u, 5u, 100u, 65535u, 3000000u}) {
+    EXPECT_EQ(condensed_points(n * (n - 1) / 2), n);
+    if (n > 3) {
+      EXPECT_FALSE(condensed_points(n * (n - 1) / 2 + 1)) << n;
+      EXPECT_FALSE(condensed_points(n * (n - 1) / 2 - 1)) << n;
+    }
+  }
+  EXPECT_EQ(condensed_points(0), 1u);
+  EXPECT_FALSE(condensed_points(2));
+}
+
+TEST(Distance, AnglesThatAreRoundingAreNoDisplacement) {
+  const Cloud before = normal_cloud(20, 50, 9);
+  const Cloud after = testing::scaled(before, 1.0 / 3);
+  for (const Geometry geometry : {Geometry::kSpherical, Geometry::kHyperbolic}) {
+    const auto still = displacements(before.view(), after.view(), {.geometry = geometry});
+    ASSERT_TRUE(still);
+    for (const double moved : *still) EXPECT_EQ(moved, 0);
+  }
 }
 
 TEST(Distance, GeometryNamesRoundTripAndNearMissesAreSuggested) {

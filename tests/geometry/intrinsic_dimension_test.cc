@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/geometry/reference.h"
 #include "tests/geometry/support.h"
 
@@ -121,6 +123,88 @@ TEST(IntrinsicDimension, DuplicatesAreDroppedAndCounted) {
   EXPECT_EQ(result->points, 80u);
   EXPECT_EQ(result->two_nn, expected->two_nn);
   EXPECT_EQ(result->levina_bickel, expected->levina_bickel);
+}
+
+TEST(IntrinsicDimension, DirectionsAtOtherLengthsAreRepeats) {
+  const Cloud cloud = testing::normal_cloud(120, 7, 14);
+  Cloud repeated = cloud;
+  for (std::size_t i = 0; i < 90 * 7; ++i) repeated.values.push_back(cloud.values[i] * 0.7);
+  repeated.count += 90;
+  for (const Geometry geometry : {Geometry::kSpherical, Geometry::kHyperbolic}) {
+    const auto expected = intrinsic_dimension(distances_of(cloud, geometry));
+    const auto result = intrinsic_dimension(distances_of(repeated, geometry));
+    ASSERT_TRUE(expected && result);
+    EXPECT_EQ(result->dropped, 90u);
+    EXPECT_EQ(result->two_nn, expected->two_nn);
+    EXPECT_EQ(result->two_nn_fit, expected->two_nn_fit);
+    EXPECT_EQ(result->levina_bickel_mean, expected->levina_bickel_mean);
+    EXPECT_EQ(result->crowded, 0u);
+  }
+}
+
+TEST(IntrinsicDimension, WhatOnlyRoundingDefinesIsRefused) {
+  // A line of equal steps, a grid, a simplex: turned and moved, so that equal distances are equal but
+  // for rounding.
+  Cloud line{{}, 64, 8}, grid{{}, 100, 8}, simplex{{}, 60, 60};
+  for (std::size_t i = 0; i < 64 * 8; ++i) line.values.push_back(static_cast<double>(i / 8));
+  for (std::size_t i = 0; i < 100; ++i) {
+    grid.values.insert(grid.values.end(), {double(i % 10), double(i / 10), 0, 0, 0, 0, 0, 0});
+  }
+  simplex.values.assign(60 * 60, 0.0);
+  for (std::size_t i = 0; i < 60; ++i) simplex.values[i * 61] = 0.3;
+  for (const Cloud& cloud : {line, grid, simplex}) {
+    for (const double move : {0.0, 0.1, 1000.0}) {
+      const auto result = intrinsic_dimension(distances_of(testing::rotated(cloud, 5, move)));
+      ASSERT_FALSE(result) << cloud.count << " " << move;
+      EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+      EXPECT_THAT(result.error().message(), HasSubstr("equally far"));
+    }
+  }
+  // Without the fit's cut the ends of the line count; all of its estimates are numbers.
+  const auto ends = intrinsic_dimension(distances_of(line), {.discarded = 0});
+  ASSERT_TRUE(ends) << ends.error().message();
+  EXPECT_TRUE(std::isfinite(ends->two_nn_fit));
+}
+
+TEST(IntrinsicDimension, EveryShareThatIsDiscardedGivesNumbersOrAReason) {
+  const DistanceMatrix matrix = distances_of(testing::normal_cloud(50, 3, 1));
+  for (int percent = 0; percent < 100; ++percent) {
+    const auto result = intrinsic_dimension(matrix, {.discarded = percent / 100.0});
+    if (percent >= 98) {
+      ASSERT_FALSE(result) << percent;
+      EXPECT_THAT(result.error().message(), HasSubstr("discard less"));
+      continue;
+    }
+    if (!result) continue;  // 1 - 0.96 of 50 is 2 or 1.999
+    EXPECT_TRUE(std::isfinite(result->two_nn_fit) && result->two_nn_fit > 0) << percent;
+    EXPECT_TRUE(std::isfinite(result->two_nn_fit_shifted) && result->two_nn_fit_shifted > 0);
+  }
+  EXPECT_TRUE(intrinsic_dimension(matrix, {.discarded = 0.9}));
+  EXPECT_FALSE(intrinsic_dimension(matrix, {.discarded = std::nan("")}));
+}
+
+TEST(IntrinsicDimension, RatiosBeyondFloat64AreStillNumbers) {
+  Cloud cloud = testing::normal_cloud(60, 2, 3);
+  cloud.values.insert(cloud.values.end(), {1e-320, 0, 2e-320, 0});
+  cloud.count += 2;
+  const auto result = intrinsic_dimension(distances_of(cloud));
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_TRUE(std::isfinite(result->two_nn));
+}
+
+TEST(IntrinsicDimension, RepeatsThatAreRoundedCoarselyArePointedOut) {
+  // Angles by arccos of float64 dot products: repeats come out some 1e-8 apart.
+  const Cloud cloud = testing::normal_cloud(60, 5, 2);
+  std::vector<double> lower;
+  const DistanceMatrix angles = distances_of(cloud, Geometry::kSpherical);
+  for (std::size_t i = 1; i < 90; ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      lower.push_back(i - j == 60 ? 2.1e-8 : angles(i % 60, j % 60));
+    }
+  }
+  const auto result = intrinsic_dimension(*DistanceMatrix::from_lower_triangle(lower, 90));
+  ASSERT_TRUE(result) << result.error().message();
+  EXPECT_EQ(result->crowded, 60u);
 }
 
 TEST(IntrinsicDimension, EstimatesAtThreeScalesUseHalfAndQuarter) {

@@ -4,10 +4,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <thread>
+
+#include "base/file.h"
+#include "geometry/distance.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tailor::geometry {
 namespace {
@@ -243,6 +250,87 @@ TEST(Npy, AnyCutOfAGoodFileIsRefusedAndNeverCrashes) {
       }
     }
   }
+}
+
+std::string saved(const test::TemporaryFolder& folder, const std::string& bytes) {
+  const std::string path = folder.file("x.npy");
+  EXPECT_TRUE(write_file_atomic(path, bytes, false).is_ok());
+  return path;
+}
+
+TEST(NpyFile, ReadsEveryTypeAndOrderAsTheWholeReaderDoes) {
+  const test::TemporaryFolder folder;
+  const std::string cube = bytes_of<std::int32_t>({0, 100, 10, 110, 1, 101, 11, 111});
+  for (const std::string& bytes :
+       {file_with("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 2, 2), }\n", cube),
+        file_with("{'descr': '>i4', 'fortran_order': False, 'shape': (8,)}", cube),
+        file_with("{'descr': '<u2', 'fortran_order': True, 'shape': (8, 2)}", cube),
+        file_with("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}", cube),
+        file_with("{'descr': '>f8', 'fortran_order': True, 'shape': (4, 1)}", cube),
+        file_with("{'descr': '<i8', 'fortran_order': True, 'shape': (2, 2)}", cube),
+        file_with("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 7)}", "")}) {
+    const auto whole = parse_npy(bytes, "x.npy");
+    ASSERT_TRUE(whole);
+    auto file = NpyFile::open(saved(folder, bytes));
+    ASSERT_TRUE(file) << file.error().message();
+    EXPECT_EQ(file->shape(), whole->shape);
+    EXPECT_EQ(file->spacing(), whole->type == NpyType::kF4 ? kFloat32Spacing : kFloat64Spacing);
+    const auto values = file->doubles();
+    ASSERT_TRUE(values);
+    EXPECT_EQ(*values, whole->to_doubles());
+  }
+}
+
+TEST(NpyFile, ReadsFilesOfManyBlocks) {
+  const test::TemporaryFolder folder;
+  std::vector<double> values(300001);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) / 3;
+  const std::size_t shape[] = {values.size()};
+  auto file = NpyFile::open(saved(folder, format_npy(values, shape)));
+  ASSERT_TRUE(file);
+  EXPECT_EQ(*file->doubles(), values);
+  bool rounded = false;
+  file = NpyFile::open(folder.file("x.npy"));
+  const auto floats = file->floats(rounded, [](std::size_t) { return std::string(); });
+  ASSERT_TRUE(floats);
+  EXPECT_TRUE(rounded);
+  EXPECT_EQ((*floats)[7], static_cast<float>(7.0 / 3));
+}
+
+TEST(NpyFile, AHeaderThatPromisesMoreThanThereIsIsRefusedBeforeAnythingIsAllocated) {
+  const test::TemporaryFolder folder;
+  for (const char* shape : {"(1000000000000, 8)", "(1000000000000,)", "(3,)"}) {
+    const auto file = NpyFile::open(saved(
+        folder,
+        file_with(std::string("{'descr': '<f8', 'fortran_order': False, 'shape': ") + shape + "}",
+                  "12345678")));
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error().code(), Code::kDataLoss);
+    EXPECT_THAT(file.error().message(), HasSubstr("cut short: the header promises"));
+  }
+}
+
+TEST(NpyFile, ReadsPipesAndNoticesTheirEnd) {
+  const test::TemporaryFolder folder;
+  const std::vector<double> values = {1, 2, 3, 4};
+  const std::size_t shape[] = {2, 2};
+  const std::string good = format_npy(values, shape);
+  const std::string path = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto read = [&path](const std::string& bytes) -> Result<std::vector<double>> {
+    std::thread writer([&] {
+      std::FILE* out = std::fopen(path.c_str(), "wb");
+      std::fwrite(bytes.data(), 1, bytes.size(), out);
+      std::fclose(out);
+    });
+    auto file = NpyFile::open(path);
+    auto result = file ? file->doubles() : error(file.error());
+    writer.join();
+    return result;
+  };
+  EXPECT_EQ(*read(good), values);
+  EXPECT_EQ(read(good.substr(0, good.size() - 3)).error().code(), Code::kDataLoss);
+  EXPECT_THAT(read(good + "x").error().message(), HasSubstr("bytes follow"));
 }
 
 }  // namespace

@@ -322,5 +322,21 @@ TEST(Rips, CollinearPointsHaveNoBars) {
   }
 }
 
+TEST(Rips, ClassesBeyondTheMemoryLimitEndTheRun) {
+  // Two halves, 1 between them and 2 within: 200^2 edges at 1 make 199^2 loops that live until 2.
+  const std::size_t n = 400;
+  DistanceMatrix matrix(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j) {
+      matrix.mutable_values()[i * n + j] = i == j ? 0 : (i < n / 2) == (j < n / 2) ? 2 : 1;
+    }
+  }
+  matrix.refresh_extent();
+  const auto refused = rips_persistence(matrix, {.memory_bytes_max = rips_memory_bytes(n)});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("only the run could show"));
+}
+
 }  // namespace
 }  // namespace tailor::geometry

@@ -230,6 +230,43 @@ TEST(WorkProfile, BadInputIsRefusedByName) {
               HasSubstr("no usable token position"));
 }
 
+TEST(WorkProfile, TokensThatFloat32CannotTellApartAreCountedAndTheirAnglesDoNotMove) {
+  // Tokens 20 to 39 are tokens 0 to 19 at another length; the layer stretches every token.
+  Network network(1, 40, 9, 4);
+  auto& before = network.streams[0];
+  auto& after = network.streams[1];
+  for (std::size_t i = 0; i < 20 * 9; ++i) before[20 * 9 + i] = before[i] * 0.7f;
+  for (std::size_t i = 0; i < 40 * 9; ++i) after[i] = before[i] * 3.1f;
+  const auto profile =
+      measure_work(network.layers(), {.tokens = 40, .linear_tokens = 40, .subsamples = 1});
+  ASSERT_TRUE(profile) << profile.error().message();
+  EXPECT_EQ(profile->duplicates, 20u);
+  for (const Geometry geometry : {Geometry::kSpherical, Geometry::kHyperbolic}) {
+    EXPECT_EQ(find(*profile, 0, geometry, "shift").value, 0);
+    // Distances within either cloud are float32's: they differ by its rounding.
+    EXPECT_NEAR(find(*profile, 0, geometry, "gromov").value, 0, 1e-6);
+    EXPECT_NEAR(find(*profile, 0, geometry, "topology").value, 0, 1e-6);
+  }
+  EXPECT_EQ(measure_work(Network(1, 40, 9, 4).layers(), small_options())->duplicates, 0u);
+}
+
+TEST(WorkProfile, MoreMemoryThanTheLimitIsRefusedBeforehand) {
+  const Network network(2, 60, 5, 1);
+  WorkOptions options = small_options();
+  const double needed = work_memory_bytes(2, 60, 5, options);
+  options.memory_bytes_max = needed / 2;
+  const auto refused = measure_work(network.layers(), options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  options.memory_bytes_max = needed;
+  EXPECT_TRUE(measure_work(network.layers(), options));
+  // It grows with what is held at once: threads, the square of the tokens, and not with the subsamples.
+  options.threads = 4;
+  EXPECT_GT(work_memory_bytes(2, 60, 5, options), 2 * needed);
+  options.statistics = {"shift"};
+  EXPECT_LT(work_memory_bytes(2, 60, 5, options), needed);
+}
+
 TEST(WorkProfile, NoLayersGiveAnEmptyProfile) {
   const auto profile = measure_work({}, {});
   ASSERT_TRUE(profile);
