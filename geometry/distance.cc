@@ -26,8 +26,8 @@ struct PreparedRows : PaddedRows {
   int exponent = 0;
 };
 
-// Roundings of half a spacing that a stored point may have gone through, on both sides together over
-// two: see "One point" in the header.
+// Roundings of half a spacing that a stored point may have gone through, on both sides together
+// over two: see "One point" in the header.
 constexpr double kRoundings = 4;
 
 // Asymmetry up to this share of an entry is taken for rounding, of float32 arithmetic at worst.

@@ -15,26 +15,26 @@
 // Cost: n^2 d / 2 differences, squares and sums in float64, 8 lanes wide, in tiles that stay in
 // cache, tiles spread over threads. Every entry is summed in an order that depends on d only: the
 // same bits whatever the threads or the instruction set. Memory: n^2 doubles plus one padded copy
-// of the cloud (distance_memory_bytes). Up to 90 degrees theta is 2 arcsin(|u^ - v^| / 2), which is as exact and cheaper;
-// beyond, |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that cancels (beyond 120
-// degrees).
+// of the cloud (distance_memory_bytes). Up to 90 degrees theta is 2 arcsin(|u^ - v^| / 2), which is
+// as exact and cheaper; beyond, |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that
+// cancels (beyond 120 degrees).
 //
-// One point. Numbers in a file are rounded: two points that are meant to be one (a repeated token, the
-// same direction at another length) come out a little apart, and whatever compares distances by their
-// ratio would measure that rounding. Let s be the spacing of the numbers (2^-52 for float64, 2^-23 for
-// float32) and u = 2^-53 the rounding of the arithmetic here. A coordinate that was rounded k times is
-// off by k s / 2 of itself, so a point by at most k s / 2 of its norm; with four roundings on either
-// side,
+// One point. Numbers in a file are rounded: two points that are meant to be one (a repeated token,
+// the same direction at another length) come out a little apart, and whatever compares distances by
+// their ratio would measure that rounding. Let s be the spacing of the numbers (2^-52 for float64,
+// 2^-23 for float32) and u = 2^-53 the rounding of the arithmetic here. A coordinate that was
+// rounded k times is off by k s / 2 of itself, so a point by at most k s / 2 of its norm; with four
+// roundings on either side,
 //   raw           |u - v| <= 4 s max(|u|, |v|)                     are one point, and
 //   directions    |u^ - v^| <= 4 s + (d / 8 + 8) u                 are one direction:
-// |u| is summed in 8 lanes of d / 8 squares, which leaves it off by at most (d / 16 + 2) u of itself and
-// the coordinates divided by it by one u more, on both sides. The hyperbolic geometry has the rule of
-// the directions. A matrix from outside says nothing of norms: the upper quartile of a row stands for
-// them (a far outlier does not move it), entries up to 4 s of it are 0, and only where both rows agree
-// as well as a metric makes them.
-//   The same bounds say what two distances from a point must differ by to be told apart (rounding()). In a
-// matrix a point that is one with an earlier point has its row, so distances
-// of one point are 0 bit for bit, in every geometry, and every statistic sees a true duplicate.
+// |u| is summed in 8 lanes of d / 8 squares, which leaves it off by at most (d / 16 + 2) u of
+// itself and the coordinates divided by it by one u more, on both sides. The hyperbolic geometry
+// has the rule of the directions. A matrix from outside says nothing of norms: the upper quartile
+// of a row stands for them (a far outlier does not move it), entries up to 4 s of it are 0, and
+// only where both rows agree as well as a metric makes them.
+// The same bounds say what two distances from a point must differ by to be told apart: rounding().
+// In a matrix a point that is one with an earlier point has its row, so distances of one point are
+// 0 bit for bit, in every geometry, and every statistic sees a true duplicate.
 //
 // Source of the definitions: arXiv 2608.02064 as read in ARCHITECTURE.md; Ratcliffe, Foundations of
 // Hyperbolic Manifolds, 4.5.
@@ -95,10 +95,10 @@ class DistanceMatrix {
   /// All zero.
   explicit DistanceMatrix(std::size_t count);
 
-  /// Takes a matrix from outside, whose entries were kept in numbers of that `spacing`; they stay as
-  /// they are but for points that are one. Errors: kInvalidArgument naming the entry when it is not
-  /// square, not finite, negative, not symmetric or not zero on the diagonal; of the last two the worst
-  /// entry, how far it is off, and how rounding is repaired.
+  /// Takes a matrix from outside, whose entries were kept in numbers of that `spacing`; they stay
+  /// as they are but for points that are one. Errors: kInvalidArgument naming the entry when it is
+  /// not square, not finite, negative, not symmetric or not zero on the diagonal; of the last two
+  /// the worst entry, how far it is off, and how rounding is repaired.
   static Result<DistanceMatrix> from_square(std::vector<double> values, std::size_t count,
                                             double spacing = kFloat64Spacing);
   static Result<DistanceMatrix> from_square(std::span<const double> values, std::size_t count) {
@@ -122,8 +122,8 @@ class DistanceMatrix {
   double enclosing_radius() const { return enclosing_radius_; }
   /// Largest entry.
   double diameter() const { return diameter_; }
-  /// How far a distance of about `distance` from point i may be off by rounding; 0 where nothing is known
-  /// of it. REQUIRES: i < count().
+  /// How far a distance of about `distance` from point i may be off by rounding; 0 where nothing is
+  /// known of it. REQUIRES: i < count().
   double rounding(std::size_t i, double distance) const {
     return resolutions_.empty() ? 0 : resolutions_[i] + relative_ * distance;
   }
@@ -140,17 +140,16 @@ class DistanceMatrix {
   void unite(std::vector<double> resolutions, double spacing, bool outside, int threads);
 
   std::vector<double> values_;
-  std::vector<double>
-      resolutions_;      // by point: up to here a distance is rounding; empty: not known
-  double relative_ = 0;  // the neighbour's share of it, by its distance
+  std::vector<double> resolutions_;  // by point: up to here a distance is rounding; or empty
+  double relative_ = 0;              // the neighbour's share of it, by its distance
   std::size_t count_ = 0;
   std::size_t duplicates_ = 0;
   double enclosing_radius_ = 0;
   double diameter_ = 0;
 };
 
-/// How many points have `length` distances, n (n - 1) / 2; nothing when no number of points has. One point
-/// has none.
+/// How many points have `length` distances, n (n - 1) / 2; nothing when no number of points has.
+/// One point has none.
 std::optional<std::size_t> condensed_points(std::size_t length);
 
 /// Bytes that pairwise_distances holds at once beside the cloud it is given, its result included.
@@ -173,7 +172,8 @@ Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix&
 DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rho);
 
 /// d(before_i, after_i) for every token. An angle that is rounding ("One point" above) is 0; a raw
-/// displacement is the difference of two stored numbers, which is exact, and stays. Errors as pairwise_distances, and different shapes.
+/// displacement is the difference of two stored numbers, which is exact, and stays. Errors as
+/// pairwise_distances, and different shapes.
 Result<std::vector<double>> displacements(CloudView before, CloudView after,
                                           const DistanceOptions& options);
 

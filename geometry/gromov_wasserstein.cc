@@ -420,9 +420,9 @@ double gromov_memory_bytes(std::size_t points, const GromovOptions& options) {
   const double n = static_cast<double>(points);
   const double square = 8 * n * static_cast<double>(PaddedRows::padded_width(points));
   const double starts = options.identity_only ? 1 : 3 + options.random_starts;
-  // Both matrices, scaled; then, first, both sorted (rows, entries, and while one of them is made two
-  // lists of edges) with a cost matrix, later a cost matrix and a product a start and, while a thread
-  // swaps pairs, three more.
+  // Both matrices, scaled; then, first, both sorted (rows, entries, and while one of them is made
+  // two lists of edges) with a cost matrix, later a cost matrix and a product a start and, while a
+  // thread swaps pairs, three more.
   const double sorted = options.identity_only ? 0 : 4.5 * square;
   const double descents =
       2 * starts * square + 3 * std::min<double>(starts, options.threads) * square;

@@ -34,7 +34,8 @@
 // further start is tried.
 //
 // Cost: about 2 n^3 a product and up to n^3 an assignment; n = 256 takes some milliseconds a start.
-// Memory: 2 n^2 doubles a start and 3 n^2 a thread, see gromov_memory_bytes. Matrices are scaled by a power of two first.
+// Memory: 2 n^2 doubles a start and 3 n^2 a thread, see gromov_memory_bytes. Matrices are scaled by
+// a power of two first.
 //
 // Threads: pure function; starts run on up to `threads` threads. The result does not depend on it.
 #pragma once

@@ -19,14 +19,14 @@
 //   levina_bickel_mean           mean of m_i, the paper's own
 //   levina_bickel_mean_unbiased  mean of m_i with k - 2
 //
-// Points at distance 0 of an earlier one are duplicates (repeated tokens at layer 0; distance.h says when
-// two points are one): they are dropped and counted before anything else. Fewer than `points_min` points
-// are refused: the estimate would be noise.
-//   Estimates that are not defined are refused with their reason, never given as NaN or infinity, and so
-// is what only rounding would define (distances that differ by less than DistanceMatrix::rounding): every
-// mu equal to 1 (a grid, a simplex), every mu that the fit keeps (a line of equal steps, but for its
-// ends), a point with all k neighbours equally far, a fit that keeps fewer than two points.
-//   Known bias: too low for d above about 8.
+// Points at distance 0 of an earlier one are duplicates (repeated tokens at layer 0; distance.h
+// says when two points are one): they are dropped and counted before anything else. Fewer than
+// `points_min` points are refused: the estimate would be noise.
+// Estimates that are not defined are refused with their reason, never given as NaN or infinity,
+// and so is what only rounding would define (distances that differ by less than
+// DistanceMatrix::rounding): every mu equal to 1 (a grid, a simplex), every mu that the fit keeps
+// (a line of equal steps, but for its ends), a point with all k neighbours equally far, a fit that
+// keeps fewer than two points. Known bias: too low for d above about 8.
 //
 // Cost: n^2 on a distance matrix that is there already, plus selection of k neighbours a row.
 //
@@ -60,8 +60,8 @@ struct DimensionEstimate {
   double levina_bickel_unbiased = 0;
   double levina_bickel_mean = 0;
   double levina_bickel_mean_unbiased = 0;
-  /// Points whose nearest other point is 1e5 times nearer than the k-th. In a cloud of one dimension or
-  /// more there are next to none; many are repeats that were rounded more coarsely
+  /// Points whose nearest other point is 1e5 times nearer than the k-th. In a cloud of one
+  /// dimension or more there are next to none; many are repeats that were rounded more coarsely
   /// than the type of the numbers says (a matrix by arccos, float32 kept as float64), and then the
   /// estimates are of that rounding.
   std::size_t crowded = 0;
@@ -72,8 +72,8 @@ struct DimensionEstimate {
 double dimension_memory_bytes(std::size_t points, const DimensionOptions& options);
 
 /// Errors: kInvalidArgument on a bad option, too few distinct points (fewer than points_min or than
-/// neighbours + 1), or distances that leave an estimate undefined. Every number of a result is finite
-/// and positive.
+/// neighbours + 1), or distances that leave an estimate undefined. Every number of a result is
+/// finite and positive.
 Result<DimensionEstimate> intrinsic_dimension(const DistanceMatrix& distances,
                                               const DimensionOptions& options = {});
 

@@ -58,9 +58,9 @@ Result<NpyArray> parse_npy(std::string_view bytes, std::string_view name);
 /// Reads a file. Errors: as parse_npy and read_file.
 Result<NpyArray> read_npy(const std::string& path);
 
-/// A file of numbers whose header has been read, and compared with the file's size where it has one;
-/// the numbers come when they are asked for, once, a block at a time: so what a file holds is known
-/// before memory is taken for it. Pipes are read as well. Threads: one at a time.
+/// A file of numbers whose header has been read, and compared with the file's size where it has
+/// one; the numbers come when they are asked for, once, a block at a time: so what a file holds is
+/// known before memory is taken for it. Pipes are read as well. Threads: one at a time.
 class NpyFile {
  public:
   /// Errors: as read_npy, but for what only the numbers of a pipe can show.
@@ -70,21 +70,22 @@ class NpyFile {
   const std::vector<std::size_t>& shape() const { return shape_; }
   /// Number of entries, by the header.
   std::size_t size() const { return size_; }
-  /// Distance between neighbouring numbers of its type near 1: how exact they are (distance.h). Whole
-  /// numbers count as float64, which holds them.
+  /// Distance between neighbouring numbers of its type near 1: how exact they are (distance.h).
+  /// Whole numbers count as float64, which holds them.
   double spacing() const;
 
-  /// The next numbers, in the file's own order; none at the end. They last until the next call. Errors:
-  /// those of reading, kDataLoss when the file ends early, kInvalidArgument when it goes on.
+  /// The next numbers, in the file's own order; none at the end. They last until the next call.
+  /// Errors: those of reading, kDataLoss when the file ends early, kInvalidArgument when it goes
+  /// on.
   Result<std::span<const double>> next();
   /// The place of the k-th number of the file in C order. REQUIRES: k < size().
   std::size_t place(std::size_t k) const;
 
   /// All numbers in C order; takes 8 bytes a number and a block.
   Result<std::vector<double>> doubles();
-  /// The same as float32, 4 bytes a number. `rounded` is set when that changed some number. Errors: as
-  /// next(), and kInvalidArgument for a number that is not finite or beyond float32; `name_entry` says
-  /// what entry that is, from its place in C order.
+  /// The same as float32, 4 bytes a number. `rounded` is set when that changed some number. Errors:
+  /// as next(), and kInvalidArgument for a number that is not finite or beyond float32;
+  /// `name_entry` says what entry that is, from its place in C order.
   Result<std::vector<float>> floats(bool& rounded,
                                     const std::function<std::string(std::size_t)>& name_entry);
 

@@ -20,8 +20,8 @@ namespace tailor::geometry {
 /// Calls body(i) once for every i in [0, count), on up to `threads` threads (the caller's among
 /// them; values below 2 mean the caller's alone). Returns when all are done. `body` must not write
 /// what another item reads or writes. If it throws (no memory left), the items that were not begun
-/// are left out and the first exception comes out here. Fewer threads are used when the system gives
-/// no more.
+/// are left out and the first exception comes out here. Fewer threads are used when the system
+/// gives no more.
 template <typename Body>
 void parallel_for(int threads, std::size_t count, const Body& body) {
   std::atomic<std::size_t> next{0};

@@ -53,8 +53,8 @@ class Annotations {
   explicit Annotations(std::size_t points) : handles_(points * (points - 1) / 2, 0), pool_(1) {}
 
   std::size_t living() const { return living_; }
-  /// Bytes of the sets of classes, with what the allocator adds. They depend on the distances: few in
-  /// low dimension, many where all distances are alike.
+  /// Bytes of the sets of classes, with what the allocator adds. They depend on the distances: few
+  /// in low dimension, many where all distances are alike.
   std::size_t bytes() const { return set_bytes_ + kSetBytes * pool_.capacity(); }
 
   /// A new class that is 1 on the edge and 0 on all others.
@@ -415,7 +415,8 @@ class LuneReduction {
   RipsSummary summary_;
 };
 
-// First two lists of edges of 8 bytes, then one, a handle of 4 bytes an edge, and a bit a pair each way.
+// First two lists of edges of 8 bytes, then one, a handle of 4 bytes an edge, and a bit a pair each
+// way.
 double fixed_rips_bytes(std::size_t points) {
   const double n = static_cast<double>(points);
   return n * n / 2 * (8 + 4) + n * n / 8 + 100 * n;
@@ -425,7 +426,8 @@ double fixed_rips_bytes(std::size_t points) {
 
 double rips_memory_bytes(std::size_t points) {
   const double n = static_cast<double>(points);
-  // Annotations of normal clouds: 1 n^2 bytes in low dimension, 5 in R^64 at 2,000 points, 9 at 4,000.
+  // Annotations of normal clouds: 1 n^2 bytes in low dimension, 5 in R^64 at 2,000 points, 9 at
+  // 4,000.
   return fixed_rips_bytes(points) + 9 * n * n + 1000 * n;
 }
 

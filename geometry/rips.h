@@ -29,9 +29,10 @@
 // Cost. E edges up to r (at most n(n-1)/2): sorting, E n/64 words for the lunes and a few times
 // that for the components; relations only where a lune falls apart, which is rare in clustered data
 // and about 20 n log n in high dimension. Memory: the matrix (given), 2 n^2 bytes of annotation
-// handles, 8 n^2 bytes while sorting, then 4 n^2, n^2/8 bytes of bits, and the annotations, whose number
-// depends on the distances: about n^2 bytes in low dimension, 9 n^2 at 4,000 points in R^64, more where
-// all distances are nearly alike. See rips_memory_bytes; memory_bytes_max holds in any case.
+// handles, 8 n^2 bytes while sorting, then 4 n^2, n^2/8 bytes of bits, and the annotations, whose
+// number depends on the distances: about n^2 bytes in low dimension, 9 n^2 at 4,000 points in R^64,
+// more where all distances are nearly alike. See rips_memory_bytes; memory_bytes_max holds in any
+// case.
 //
 // Threads: pure function, one thread; run pairs of clouds in parallel instead.
 #pragma once
@@ -65,8 +66,8 @@ struct RipsOptions {
   double threshold = std::numeric_limits<double>::infinity();
   /// Bars of this length or shorter are left out. 0 drops the empty ones only.
   double persistence_floor = 0;
-  /// Refuse instead of needing more memory than this: at once when rips_memory_bytes is more, else when
-  /// the annotations have grown too many.
+  /// Refuse instead of needing more memory than this: at once when rips_memory_bytes is more, else
+  /// when the annotations have grown too many.
   double memory_bytes_max = 16.0 * 1024 * 1024 * 1024;
   /// A device for the lunes, or null; the diagram is the same. The caller owns it.
   const Accelerator* accelerator = nullptr;
@@ -81,7 +82,8 @@ struct RipsSummary {
   std::size_t living_max = 0;
 };
 
-/// Bytes needed beside the matrix for n points: at most in up to some tens of dimensions, see above.
+/// Bytes needed beside the matrix for n points: at most in up to some tens of dimensions, see
+/// above.
 double rips_memory_bytes(std::size_t points);
 /// Rough number of elementary operations for n points: to warn before a long run.
 double rips_cost(std::size_t points);

@@ -12,8 +12,8 @@
 //
 //   value = mean over subsamples,  standard_error = sqrt(sample variance / R)
 //
-// Activations come in as float32; all arithmetic is in float64. Tokens closer than float32 can tell are one
-// point ("One point" in distance.h).
+// Activations come in as float32; all arithmetic is in float64. Tokens closer than float32 can tell
+// are one point ("One point" in distance.h).
 // Cost: R x layers x the cost of the statistics; threads over (layer, subsample). Memory: see
 // work_memory_bytes; it is checked before anything is measured.
 //
@@ -81,8 +81,9 @@ struct WorkProfile {
   double rho = kDefaultRho;
   std::uint64_t seed = 0;
   std::size_t dropped = 0;  ///< positions left out because of a zero vector
-  /// Points that are one with another of their cloud, the most of any cloud and geometry whose distances
-  /// were measured; a repeated token at layer 0, say. Statistics without distances see none.
+  /// Points that are one with another of their cloud, the most of any cloud and geometry whose
+  /// distances were measured; a repeated token at layer 0, say. Statistics without distances see
+  /// none.
   std::size_t duplicates = 0;
   /// Positions (rows of the clouds) of every subsample, the first `tokens` of each being the small
   /// one.
@@ -93,8 +94,8 @@ struct WorkProfile {
 
 /// Measures. Errors: kInvalidArgument on a bad option, clouds of different numbers of positions, a
 /// span that is not positions x dimension, NaN or infinity (named with layer, position and
-/// coordinate), or no position left after the zero vectors; kResourceExhausted, with the number, beyond
-/// memory_bytes_max.
+/// coordinate), or no position left after the zero vectors; kResourceExhausted, with the number,
+/// beyond memory_bytes_max.
 Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const WorkOptions& options);
 
 /// Bytes that measure_work holds at once beside the clouds, at most. 0 for options that it refuses.

@@ -22,8 +22,8 @@ namespace tailor::client {
 namespace geometry_tools {
 namespace {
 
-// What matching diagrams holds for a bar, at most: some twenty pairs on either side and what the solver
-// keeps of each.
+// What matching diagrams holds for a bar, at most: some twenty pairs on either side and what the
+// solver keeps of each.
 constexpr double kMatchingBytes = 6000;
 
 // Distances have to be measured before anything else: n^2 d / 2 differences, squares and sums.

@@ -229,8 +229,8 @@ MemoryPlan::MemoryPlan(std::string what, std::optional<double> gib, int threads)
   const MemoryLimit own = own_memory_limit();
   base_ = resident + threads * kThreadBytes + kSlackBytes;
   if (std::isfinite(own.bytes)) {
-    // Where addresses count, a thread's whole stack does, and the allocator must not reserve more of them
-    // for each.
+    // Where addresses count, a thread's whole stack does, and the allocator must not reserve more
+    // of them for each.
     ::mallopt(M_ARENA_MAX, 1);
     rlimit stack{};
     const bool known = ::getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY;

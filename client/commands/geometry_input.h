@@ -85,8 +85,8 @@ struct CloudFile {
 CloudFile open_cloud(const std::string& path, bool distances);
 /// The points; every number is finite. REQUIRES: no distances.
 geometry::Cloud read_cloud(CloudFile& from);
-/// The distances: finite, symmetric, not negative, zero on the diagonal. Says on `out` when they were
-/// condensed. REQUIRES: distances.
+/// The distances: finite, symmetric, not negative, zero on the diagonal. Says on `out` when they
+/// were condensed. REQUIRES: distances.
 geometry::DistanceMatrix read_distances(CloudFile& from, const Printer& out);
 
 /// A diagram of which the header has been read: rows (birth, death).
@@ -103,12 +103,14 @@ geometry::Diagram read_diagram(DiagramFile& from);
 /// Adds --memory.
 void add_memory_option(CLI::App* command, std::optional<double>& gib);
 
-/// All that a command will hold in memory at once, found from the headers of its files; refused before
-/// any of it is allocated when it is more than the limit: --memory, else what the system says is free
-/// (base/memory.h). What the program holds already and what its threads need is counted, too.
+/// All that a command will hold in memory at once, found from the headers of its files; refused
+/// before any of it is allocated when it is more than the limit: --memory, else what the system
+/// says is free (base/memory.h). What the program holds already and what its threads need is
+/// counted, too.
 class MemoryPlan {
  public:
-  /// `what` for people: "persistence of 300 points". Throws Failure(kUsage) on a limit that is none.
+  /// `what` for people: "persistence of 300 points". Throws Failure(kUsage) on a limit that is
+  /// none.
   MemoryPlan(std::string what, std::optional<double> gib, int threads);
 
   /// Held from beginning to end.
@@ -137,7 +139,8 @@ class MemoryPlan {
 /// Adds the distances of `from` to the plan, and what measuring them takes.
 void plan_distances(MemoryPlan& plan, const CloudFile& from);
 
-/// Runs a command; memory that the system did not give in spite of the plan becomes Failure(kUsage).
+/// Runs a command; memory that the system did not give in spite of the plan becomes
+/// Failure(kUsage).
 void run_within_memory(std::string_view command, const std::function<void()>& run);
 
 /// Points without a direction (norm below geometry::kZeroNorm), by index.

@@ -1,6 +1,6 @@
 // tailor geometry, as a program: values against the reference cases of tests/data/geometry (made
-// with GUDHI, ripser, POT, SciPy, scikit-dimension) and closed forms; refusals
-// by exit code and message.
+// with GUDHI, ripser, POT, SciPy, scikit-dimension) and closed forms; refusals by exit code and
+// message.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

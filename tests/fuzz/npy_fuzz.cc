@@ -1,5 +1,5 @@
-// The .npy readers: what they accept has as many bytes as its shape says and survives being written;
-// both say the same.
+// The .npy readers: what they accept has as many bytes as its shape says and survives being
+// written; both say the same.
 #include <sys/mman.h>
 #include <unistd.h>
 

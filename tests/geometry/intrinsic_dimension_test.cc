@@ -143,8 +143,8 @@ TEST(IntrinsicDimension, DirectionsAtOtherLengthsAreRepeats) {
 }
 
 TEST(IntrinsicDimension, WhatOnlyRoundingDefinesIsRefused) {
-  // A line of equal steps, a grid, a simplex: turned and moved, so that equal distances are equal but
-  // for rounding.
+  // A line of equal steps, a grid, a simplex: turned and moved, so that equal distances are equal
+  // but for rounding.
   Cloud line{{}, 64, 8}, grid{{}, 100, 8}, simplex{{}, 60, 60};
   for (std::size_t i = 0; i < 64 * 8; ++i) line.values.push_back(static_cast<double>(i / 8));
   for (std::size_t i = 0; i < 100; ++i) {

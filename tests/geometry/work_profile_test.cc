@@ -260,7 +260,8 @@ TEST(WorkProfile, MoreMemoryThanTheLimitIsRefusedBeforehand) {
   EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
   options.memory_bytes_max = needed;
   EXPECT_TRUE(measure_work(network.layers(), options));
-  // It grows with what is held at once: threads, the square of the tokens, and not with the subsamples.
+  // It grows with what is held at once: threads, the square of the tokens, and not with the
+  // subsamples.
   options.threads = 4;
   EXPECT_GT(work_memory_bytes(2, 60, 5, options), 2 * needed);
   options.statistics = {"shift"};
