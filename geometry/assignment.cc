@@ -155,32 +155,44 @@ class DenseSolver {
   std::vector<std::uint32_t> order_;  // settled columns
 };
 
-// One side of a matching problem: its duals, its partners and its view of the pairs.
+// One side of a matching problem: its duals, its units and its view of the pairs.
 struct Side {
   std::vector<double> dual;
-  std::vector<std::uint32_t> partner;
+  std::vector<std::uint32_t> units;    // copies of a node
+  std::vector<std::uint32_t> spare;    // of them, those that are alone
   std::vector<std::size_t> starts;     // pairs of node i are [starts[i], starts[i + 1])
   std::vector<std::uint32_t> targets;  // node of the other side
   std::vector<double> costs;           // -gain
+  std::vector<std::size_t> pair;       // number of the pair, the same on both sides
+  std::vector<std::size_t> taken;      // of a node of one unit: its place in `pair`; else kNowhere
 
   std::size_t count() const { return dual.size(); }
 };
 
+constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
+
 class SparseSolver {
  public:
   SparseSolver(const SparseGains& gains, const MatchingDuals* start,
-               std::span<const std::uint32_t> partners) {
+               std::span<const Match> earlier) {
     const std::size_t rows = gains.row_count(), columns = gains.column_count;
     TAILOR_CHECK(start == nullptr ||
                  (start->rows.size() == rows && start->columns.size() == columns));
     rows_.starts = gains.starts;
     rows_.targets = gains.columns;
     for (const double gain : gains.gains) rows_.costs.push_back(-gain);
-    rows_.partner.assign(rows, kUnmatched);
-    columns_.partner.assign(columns, kUnmatched);
+    rows_.units = gains.row_units;
+    columns_.units = gains.column_units;
+    rows_.units.resize(rows, 1);
+    columns_.units.resize(columns, 1);
     columns_.dual = start ? start->columns : std::vector<double>(columns, 0.0);
     rows_.dual = start ? start->rows : std::vector<double>(rows, 0.0);
     transpose();
+    flow_.assign(rows_.targets.size(), 0);
+    for (Side* side : {&rows_, &columns_}) {
+      side->spare = side->units;
+      side->taken.assign(side->count(), kNowhere);
+    }
     for (double& v : columns_.dual) v = std::min(v, 0.0);
     for (std::size_t i = 0; i < rows; ++i) {
       double least = std::min(rows_.dual[i], 0.0);
@@ -189,7 +201,7 @@ class SparseSolver {
       }
       rows_.dual[i] = least;
     }
-    for (std::size_t i = 0; i < partners.size(); ++i) keep_if_tight(i, partners[i]);
+    for (const Match& match : earlier) keep_if_tight(match);
   }
 
   Matching solve() {
@@ -201,17 +213,16 @@ class SparseSolver {
   }
 
  private:
-  void keep_if_tight(std::size_t i, std::uint32_t j) {
-    if (j == kUnmatched || columns_.partner[j] != kUnmatched) return;
+  void keep_if_tight(const Match& match) {
+    const std::uint32_t i = match.row, j = match.column;
+    const std::uint32_t amount = std::min({match.units, rows_.spare[i], columns_.spare[j]});
+    if (amount == 0) return;
     for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
       if (rows_.targets[e] != j) continue;
       const double v = columns_.dual[j];
       const double rounding =
           4 * std::numeric_limits<double>::epsilon() * (std::abs(rows_.costs[e]) + std::abs(v));
-      if (rows_.costs[e] - v - rows_.dual[i] <= rounding) {
-        rows_.partner[i] = j;
-        columns_.partner[j] = static_cast<std::uint32_t>(i);
-      }
+      if (rows_.costs[e] - v - rows_.dual[i] <= rounding) move(rows_, columns_, i, e, amount);
     }
   }
 
@@ -222,81 +233,139 @@ class SparseSolver {
     for (std::size_t j = 0; j < columns; ++j) columns_.starts[j + 1] += columns_.starts[j];
     columns_.targets.resize(rows_.targets.size());
     columns_.costs.resize(rows_.costs.size());
+    columns_.pair.resize(rows_.targets.size());
+    rows_.pair.resize(rows_.targets.size());
+    opposite_.resize(rows_.targets.size());
     std::vector<std::size_t> next(columns_.starts.begin(), columns_.starts.end() - 1);
     for (std::uint32_t i = 0; i < rows_.count(); ++i) {
       for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
         const std::size_t at = next[rows_.targets[e]]++;
         columns_.targets[at] = i;
         columns_.costs[at] = rows_.costs[e];
+        columns_.pair[at] = rows_.pair[e] = e;
+        opposite_[e] = at;
       }
     }
   }
 
-  static bool is_unhappy(const Side& side, std::size_t s) {
-    return side.partner[s] == kUnmatched && side.dual[s] < 0;
+  // Matches `amount` more units of seeker s over its pair at place e.
+  void move(Side& seekers, Side& others, std::uint32_t s, std::size_t e, std::uint32_t amount) {
+    const std::size_t pair = seekers.pair[e];
+    const std::uint32_t t = seekers.targets[e];
+    flow_[pair] += amount;
+    seekers.spare[s] -= amount;
+    others.spare[t] -= amount;
+    if (seekers.units[s] == 1) seekers.taken[s] = e;
+    if (others.units[t] == 1) others.taken[t] = &others == &columns_ ? opposite_[pair] : pair;
   }
 
-  // Row reduction: each unhappy node takes its best partner, raises its dual to what the second
-  // best (or staying alone) would give, lets the partner pay the difference, and drives out who was
-  // there. Ties with a taken partner and what is left when the steps run out are for the paths.
-  static void bid(Side& seekers, Side& others) {
+  // Parts `amount` units again; a node of one unit is alone then.
+  void part(Side& seekers, Side& others, std::uint32_t s, std::size_t e, std::uint32_t amount) {
+    const std::uint32_t t = seekers.targets[e];
+    flow_[seekers.pair[e]] -= amount;
+    seekers.spare[s] += amount;
+    others.spare[t] += amount;
+    if (seekers.units[s] == 1) seekers.taken[s] = kNowhere;
+    if (others.units[t] == 1) others.taken[t] = kNowhere;
+  }
+
+  // visit(place of the pair in `side`) for every pair over which node t is matched.
+  template <typename Visit>
+  void matched_pairs(const Side& side, std::uint32_t t, const Visit& visit) const {
+    if (side.units[t] == 1) {
+      if (side.taken[t] != kNowhere) visit(side.taken[t]);
+      return;
+    }
+    if (side.spare[t] == side.units[t]) return;
+    for (std::size_t e = side.starts[t]; e < side.starts[t + 1]; ++e) {
+      if (flow_[side.pair[e]] > 0) visit(e);
+    }
+  }
+
+  static bool is_unhappy(const Side& side, std::size_t s) {
+    return side.spare[s] > 0 && side.dual[s] < 0;
+  }
+
+  // Row reduction: each unhappy node that is not matched at all takes its best partner, raises its
+  // dual to what the second best (or staying alone) would give, lets the partner pay the
+  // difference, and drives out who was there. Ties with a taken partner, units that are left over
+  // and what is left when the steps run out are for the paths.
+  void bid(Side& seekers, Side& others) {
     std::size_t steps_left = 16 * seekers.count();
+    std::vector<std::uint32_t> waiting;
     for (std::uint32_t start = 0; start < seekers.count(); ++start) {
-      std::uint32_t s = start;
-      while (steps_left > 0 && is_unhappy(seekers, s)) {
+      waiting.push_back(start);
+      while (!waiting.empty()) {
+        const std::uint32_t s = waiting.back();
+        waiting.pop_back();
+        if (steps_left == 0 || !is_unhappy(seekers, s) || seekers.spare[s] < seekers.units[s]) {
+          continue;
+        }
         --steps_left;
         double best = 0, second = 0;
-        std::uint32_t partner = kUnmatched;
+        std::size_t place = kNowhere;
         for (std::size_t e = seekers.starts[s]; e < seekers.starts[s + 1]; ++e) {
-          const std::uint32_t t = seekers.targets[e];
-          const double limit = seekers.costs[e] - others.dual[t];
+          const double limit = seekers.costs[e] - others.dual[seekers.targets[e]];
           if (limit < best) {
             second = best;
             best = limit;
-            partner = t;
+            place = e;
           } else if (limit < second) {
             second = limit;
           }
         }
-        if (partner == kUnmatched) {
+        if (place == kNowhere) {
           seekers.dual[s] = 0;
-          break;
+          continue;
         }
+        const std::uint32_t partner = seekers.targets[place];
         const double paid = others.dual[partner] - (second - best);
-        const std::uint32_t owner = others.partner[partner];
-        if (owner != kUnmatched && !(paid < others.dual[partner])) {
+        const bool taken = others.spare[partner] < others.units[partner];
+        // Who pays must not keep units to spare: alone, they are to have dual 0.
+        const bool fills = seekers.units[s] >= others.units[partner];
+        if (!fills || (taken && !(paid < others.dual[partner]))) {
           seekers.dual[s] = std::max(seekers.dual[s], best);
-          break;
+          const std::uint32_t amount = std::min(seekers.spare[s], others.spare[partner]);
+          if (amount > 0) move(seekers, others, s, place, amount);
+          continue;
         }
         seekers.dual[s] = second;
         others.dual[partner] = paid;
-        others.partner[partner] = s;
-        seekers.partner[s] = partner;
-        if (owner == kUnmatched) break;
-        seekers.partner[owner] = kUnmatched;
-        s = owner;
+        driven_out_.clear();
+        matched_pairs(others, partner, [&](std::size_t e) { driven_out_.push_back(e); });
+        for (const std::size_t e : driven_out_) {
+          const std::uint32_t owner = others.targets[e];
+          part(others, seekers, partner, e, flow_[others.pair[e]]);
+          waiting.push_back(owner);
+        }
+        move(seekers, others, s, place, std::min(seekers.spare[s], others.spare[partner]));
       }
     }
   }
 
   void satisfy(Side& seekers, Side& others) {
     distance_.assign(others.count(), kInfinity);
-    previous_.assign(others.count(), kUnmatched);
+    previous_.assign(others.count(), kNowhere);
     settled_.assign(others.count(), 0);
+    way_.assign(seekers.count(), kNowhere);
     for (std::uint32_t s = 0; s < seekers.count(); ++s) {
-      if (is_unhappy(seekers, s)) augment(seekers, others, s);
+      while (is_unhappy(seekers, s)) augment(seekers, others, s);
     }
   }
 
-  // Raises the dual of `start` along a shortest path in reduced costs until a free node of the
-  // other side is reached, or a seeker on the way (maybe `start`) has dual 0 and can stay alone.
+  // Raises the dual of `start` along a shortest path in reduced costs until a node of the other
+  // side with units to spare is reached, or a seeker on the way (maybe `start`) has dual 0 and can
+  // stay alone. As many units go along as the narrowest place of the path lets through.
   void augment(Side& seekers, Side& others, std::uint32_t start) {
     heap_.clear();
     touched_.clear();
     order_.clear();
+    visited_.clear();
     double least = kInfinity;          // length of the best way to leave a seeker alone
     std::uint32_t alone = kUnmatched;  // which seeker
+    std::uint32_t end = kUnmatched;    // a node to spare that is as near as can be
     const auto scan = [&](std::uint32_t s, double at) {
+      visited_.emplace_back(at, s);
       const double dual = seekers.dual[s];
       if (at - dual < least) {
         least = at - dual;
@@ -309,16 +378,19 @@ class SparseSolver {
         if (through < distance_[t] && through < least) {
           if (distance_[t] == kInfinity) touched_.push_back(t);
           distance_[t] = through;
-          previous_[t] = s;
+          previous_[t] = &others == &columns_ ? opposite_[seekers.pair[e]] : seekers.pair[e];
+          if (through <= at && others.spare[t] > 0) {
+            end = t;  // nothing can be nearer
+            return;
+          }
           heap_.emplace_back(through, t);
           std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
         }
       }
     };
     scan(start, 0);
-    std::uint32_t end = kUnmatched;
-    double length = 0;
-    while (true) {
+    double length = end == kUnmatched ? 0 : distance_[end];
+    while (end == kUnmatched) {
       while (!heap_.empty() && (settled_[heap_.front().second] ||
                                 heap_.front().first > distance_[heap_.front().second])) {
         pop();
@@ -329,38 +401,64 @@ class SparseSolver {
       }
       const auto [at, t] = heap_.front();
       pop();
-      if (others.partner[t] == kUnmatched) {
+      length = at;
+      if (others.spare[t] > 0) {
         end = t;
-        length = at;
         break;
       }
       settled_[t] = 1;
       order_.push_back(t);
-      scan(others.partner[t], at);
+      const double here = at;
+      matched_pairs(others, t, [&](std::size_t e) {
+        const std::uint32_t s = others.targets[e];
+        if (end != kUnmatched || s == start || way_[s] != kNowhere) return;
+        way_[s] = e;
+        scan(s, here);
+      });
     }
-    seekers.dual[start] = std::min(seekers.dual[start] + length, 0.0);
     for (const std::uint32_t t : order_) {
-      const double raise = std::max(length - distance_[t], 0.0);
-      others.dual[t] -= raise;
-      double& dual = seekers.dual[others.partner[t]];
-      dual = std::min(dual + raise, 0.0);
+      others.dual[t] -= std::max(length - distance_[t], 0.0);
     }
-    if (end == kUnmatched) {
-      seekers.dual[alone] = 0;
-      end = seekers.partner[alone];
-      seekers.partner[alone] = kUnmatched;
-      if (alone == start) end = kUnmatched;
+    for (const auto& [at, s] : visited_) {
+      seekers.dual[s] = std::min(seekers.dual[s] + std::max(length - at, 0.0), 0.0);
     }
-    while (end != kUnmatched) {  // turn the path around
-      const std::uint32_t s = previous_[end];
-      others.partner[end] = s;
-      const std::uint32_t given_up = s == start ? kUnmatched : seekers.partner[s];
-      seekers.partner[s] = end;
-      end = given_up;
-    }
+    if (end == kUnmatched) seekers.dual[alone] = 0;
+    if (end != kUnmatched || alone != start) push(seekers, others, start, end, alone);
     for (const std::uint32_t t : touched_) {
       distance_[t] = kInfinity;
       settled_[t] = 0;
+    }
+    for (const auto& [at, s] : visited_) way_[s] = kNowhere;
+  }
+
+  // Turns the path around that ends at `end`, or at the seeker `alone`. It consists of pairs to
+  // match (previous_ of a node) and pairs to part (way_ of a seeker), by turns.
+  void push(Side& seekers, Side& others, std::uint32_t start, std::uint32_t end,
+            std::uint32_t alone) {
+    std::uint32_t amount = seekers.spare[start];
+    path_.clear();
+    std::uint32_t s = alone;
+    if (end != kUnmatched) {
+      amount = std::min(amount, others.spare[end]);
+      path_.push_back({end, previous_[end], true});
+      s = others.targets[previous_[end]];
+    }
+    while (s != start) {
+      const std::size_t parted = way_[s];
+      amount = std::min(amount, flow_[others.pair[parted]]);
+      const std::uint32_t t =
+          seekers
+              .targets[&others == &columns_ ? others.pair[parted] : opposite_[others.pair[parted]]];
+      path_.push_back({t, parted, false});
+      path_.push_back({t, previous_[t], true});
+      s = others.targets[previous_[t]];
+    }
+    // All parting first: then everybody on the way has the units to spare.
+    for (const Step& step : path_) {
+      if (!step.matches) part(others, seekers, step.node, step.place, amount);
+    }
+    for (const Step& step : path_) {
+      if (step.matches) move(others, seekers, step.node, step.place, amount);
     }
   }
 
@@ -372,29 +470,46 @@ class SparseSolver {
   Matching finish() {
     Matching result;
     double dual = 0;
-    for (std::size_t i = 0; i < rows_.count(); ++i) {
+    for (std::uint32_t i = 0; i < rows_.count(); ++i) {
       double least = 0;
       for (std::size_t e = rows_.starts[i]; e < rows_.starts[i + 1]; ++e) {
         least = std::min(least, rows_.costs[e] - columns_.dual[rows_.targets[e]]);
-        if (rows_.targets[e] == rows_.partner[i]) result.gain -= rows_.costs[e];
+        if (flow_[e] > 0) {
+          result.gain -= static_cast<double>(flow_[e]) * rows_.costs[e];
+          result.matches.push_back({i, rows_.targets[e], flow_[e]});
+        }
       }
       rows_.dual[i] = least;
-      dual += least;
+      dual += static_cast<double>(rows_.units[i]) * least;
     }
-    for (const double v : columns_.dual) dual += v;
+    for (std::size_t j = 0; j < columns_.count(); ++j) {
+      dual += static_cast<double>(columns_.units[j]) * columns_.dual[j];
+    }
     result.upper_bound = -dual;
-    result.column_of_row = std::move(rows_.partner);
-    result.row_of_column = std::move(columns_.partner);
+    result.rows_alone = std::move(rows_.spare);
+    result.columns_alone = std::move(columns_.spare);
     result.duals = {std::move(rows_.dual), std::move(columns_.dual)};
     return result;
   }
 
   Side rows_, columns_;
+  std::vector<std::uint32_t> flow_;    // units matched, by pair
+  std::vector<std::size_t> opposite_;  // place of a pair in columns_
+  // Of a path. Places are those of `others`, whose node t is reached over previous_[t] and leads
+  // on to seeker s over way_[s].
   std::vector<double> distance_;
-  std::vector<std::uint32_t> previous_;
+  std::vector<std::size_t> previous_, way_;
   std::vector<char> settled_;
   std::vector<std::uint32_t> touched_, order_;
+  std::vector<std::pair<double, std::uint32_t>> visited_;  // seekers, with their distance
   std::vector<std::pair<double, std::uint32_t>> heap_;
+  struct Step {
+    std::uint32_t node;  // of `others`
+    std::size_t place;
+    bool matches;
+  };
+  std::vector<Step> path_;
+  std::vector<std::size_t> driven_out_;
 };
 
 }  // namespace
@@ -407,9 +522,10 @@ Assignment solve_assignment(std::span<const double> cost, std::size_t n,
 }
 
 Matching solve_matching(const SparseGains& gains, const MatchingDuals* start,
-                        std::span<const std::uint32_t> partners) {
-  TAILOR_CHECK(partners.empty() || partners.size() == gains.row_count());
-  return SparseSolver(gains, start, partners).solve();
+                        std::span<const Match> earlier) {
+  TAILOR_CHECK((gains.row_units.empty() || gains.row_units.size() == gains.row_count()) &&
+               (gains.column_units.empty() || gains.column_units.size() == gains.column_count));
+  return SparseSolver(gains, start, earlier).solve();
 }
 
 }  // namespace tailor::geometry

@@ -17,6 +17,10 @@
 // path (Dijkstra, a binary heap) until it is matched or someone on the way may stay alone; then
 // columns do the same.
 //
+// A row or column may stand for many equal ones (its units). Paths then carry as many units as their
+// narrowest place lets through, so that the work goes with the number of different nodes and not of
+// units; each unit's dual is that of its node.
+//
 // Both end for any finite input, ties and repeated values included: every path extends the matching
 // by one row, and the row reduction is bounded.
 //
@@ -52,6 +56,8 @@ struct SparseGains {
   std::vector<std::uint32_t> columns;     ///< no pair twice
   std::vector<double> gains;              ///< finite and positive
   std::size_t column_count = 0;
+  /// Equal rows or columns that an index stands for, each at least 1; empty: 1 for all.
+  std::vector<std::uint32_t> row_units, column_units;
 
   std::size_t row_count() const { return starts.size() - 1; }
 };
@@ -62,19 +68,27 @@ struct MatchingDuals {
   std::vector<double> columns;  ///< v
 };
 
+/// `units` units of a row matched with as many of a column.
+struct Match {
+  std::uint32_t row = 0;
+  std::uint32_t column = 0;
+  std::uint32_t units = 0;
+};
+
 struct Matching {
-  std::vector<std::uint32_t> column_of_row;  ///< kUnmatched where the row stays alone
-  std::vector<std::uint32_t> row_of_column;
+  std::vector<Match> matches;                ///< by rows; no pair twice, no units 0
+  std::vector<std::uint32_t> rows_alone;     ///< units of each row that stay alone
+  std::vector<std::uint32_t> columns_alone;  ///< the same of each column
   MatchingDuals duals;
-  double gain = 0;  ///< sum over matched pairs
+  double gain = 0;  ///< sum over matched units
   /// The dual objective, summed anew: never below the best but for rounding.
   double upper_bound = 0;
 };
 
 /// The matching of largest total gain. `start`, where given, may hold any numbers <= 0 (rows are
-/// lowered until they are feasible), and `partners` the columns of rows in an earlier matching
-/// (pairs that are still tight are kept). REQUIRES: one entry a row, and in `start` one a column.
+/// lowered until they are feasible), and `earlier` the matches of an earlier matching (those of
+/// pairs that are still tight are kept). REQUIRES: in `start` one entry a row and one a column.
 Matching solve_matching(const SparseGains& gains, const MatchingDuals* start = nullptr,
-                        std::span<const std::uint32_t> partners = {});
+                        std::span<const Match> earlier = {});
 
 }  // namespace tailor::geometry

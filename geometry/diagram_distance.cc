@@ -20,9 +20,10 @@ namespace {
 // A finite point off the diagonal, scaled.
 struct Point {
   double birth, death;
-  double middle;    // position along the diagonal, in the ground norm's unit
-  double height;    // distance to the diagonal
-  double height_q;  // height^q
+  double middle;            // position along the diagonal, in the ground norm's unit
+  double height;            // distance to the diagonal
+  double height_q;          // height^q
+  std::uint32_t units = 1;  // bars that are equal to it, itself among them
 };
 
 struct SplitDiagram {
@@ -45,10 +46,14 @@ class Ground {
     if (order_ == 1) return x;
     return std::pow(x, 1 / order_);
   }
-  Point point(double birth, double death) const {
+  Point point(double birth, double death, std::uint32_t units) const {
     const double unit = euclidean_ ? std::numbers::sqrt2 / 2 : 0.5;
-    Point p{birth, death, (birth / 2 + death / 2) * (euclidean_ ? std::numbers::sqrt2 : 1),
-            (death - birth) * unit, 0};
+    Point p{birth,
+            death,
+            (birth / 2 + death / 2) * (euclidean_ ? std::numbers::sqrt2 : 1),
+            (death - birth) * unit,
+            0,
+            units};
     // (d - b)^2 / 2 is exact where the square of (d - b) / sqrt 2 is not.
     p.height_q =
         order_ == 2 && euclidean_ ? (death - birth) * (death - birth) / 2 : power(p.height);
@@ -80,7 +85,7 @@ Result<SplitDiagram> split(const Diagram& diagram, std::string_view name) {
     if (std::isinf(death)) {
       result.essential.push_back(birth);
     } else if (death > birth) {
-      result.points.push_back({birth, death, 0, 0, 0});
+      result.points.push_back({birth, death, 0, 0, 0, 1});
     }
   }
   std::sort(result.essential.begin(), result.essential.end());
@@ -211,8 +216,8 @@ class DiagramMatching {
     for (const Point& p : b_) matching_.duals.columns.push_back(-p.height_q);
     do {
       const MatchingDuals start = std::move(matching_.duals);
-      const std::vector<std::uint32_t> partners = std::move(matching_.column_of_row);
-      matching_ = solve_matching(gains(), &start, partners);
+      const std::vector<Match> earlier = std::move(matching_.matches);
+      matching_ = solve_matching(gains(), &start, earlier);
       ++rounds_;
     } while (add_overlapping_pairs());
   }
@@ -248,15 +253,22 @@ class DiagramMatching {
       }
       gains.starts.push_back(gains.columns.size());
     }
+    for (const Point& p : a_) gains.row_units.push_back(p.units);
+    for (const Point& p : b_) gains.column_units.push_back(p.units);
     return gains;
   }
 
   // Prices all pairs; false when none is left that could be of use.
   bool add_overlapping_pairs() {
-    constexpr std::size_t kAdded = 8;  // a row and round
+    // A row and round. Bars that are close together but not equal all want the same few partners
+    // and would ask for the next few in every round: after some rounds they get a part of all.
+    constexpr std::size_t kAdded = 8, kPart = 4;
+    constexpr int kPartsFrom = 4;
     const Discs discs(b_, matching_.duals.columns);
     double dual = 0;
-    for (const double v : matching_.duals.columns) dual += v;
+    for (std::size_t j = 0; j < b_.size(); ++j) {
+      dual += static_cast<double>(b_[j].units) * matching_.duals.columns[j];
+    }
     bool added = false;
     std::vector<std::pair<double, std::uint32_t>> found;
     for (std::uint32_t i = 0; i < a_.size(); ++i) {
@@ -264,10 +276,11 @@ class DiagramMatching {
       found.clear();
       discs.overlapping(a_[i], a_[i].height_q + u, ground_, rounding_,
                         [&](std::uint32_t j, double overlap) { found.emplace_back(-overlap, j); });
-      const std::size_t kept = std::min(found.size(), kAdded);
+      const std::size_t part = rounds_ < kPartsFrom ? 0 : found.size() / kPart;
+      const std::size_t kept = std::min(found.size(), std::max(kAdded, part));
       std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(kept),
                         found.end());
-      dual += kept > 0 ? u + found[0].first : u;
+      dual += static_cast<double>(a_[i].units) * (kept > 0 ? u + found[0].first : u);
       for (std::size_t k = 0; k < kept; ++k) {
         const double scale = a_[i].height_q + b_[found[k].second].height_q;
         if (-found[k].first > 16 * std::numeric_limits<double>::epsilon() * scale) {
@@ -345,6 +358,21 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
     return result;
   }
 
+  // Equal bars are one point with many units. (They must not be cancelled against those of the other
+  // diagram: for q > 1 that can be wrong.)
+  for (std::vector<Point>* points : {&left.points, &right.points}) {
+    std::size_t kept = 0;
+    for (const Point& p : *points) {
+      if (kept > 0 && (*points)[kept - 1].birth == p.birth &&
+          (*points)[kept - 1].death == p.death) {
+        ++(*points)[kept - 1].units;
+      } else {
+        (*points)[kept++] = p;
+      }
+    }
+    points->resize(kept);
+  }
+
   const Ground ground(options);
   double essential = 0;
   for (std::size_t i = 0; i < left.essential.size(); ++i) {
@@ -353,8 +381,8 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
   double alone = 0;
   for (std::vector<Point>* points : {&left.points, &right.points}) {
     for (Point& p : *points) {
-      p = ground.point(scaled(p.birth), scaled(p.death));
-      alone += p.height_q;
+      p = ground.point(scaled(p.birth), scaled(p.death), p.units);
+      alone += static_cast<double>(p.units) * p.height_q;
     }
     // Bars so short that their power underflows cannot change the sum.
     std::erase_if(*points, [](const Point& p) { return !(p.height_q > 0); });
@@ -364,17 +392,16 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
   solver.solve();
   const Matching& matching = solver.matching();
   double total = essential;
+  for (const Match& match : matching.matches) {
+    total += static_cast<double>(match.units) *
+             ground.cost(left.points[match.row], right.points[match.column]);
+    result.matched += match.units;
+  }
   for (std::size_t i = 0; i < left.points.size(); ++i) {
-    const std::uint32_t j = matching.column_of_row[i];
-    if (j == kUnmatched) {
-      total += left.points[i].height_q;
-    } else {
-      total += ground.cost(left.points[i], right.points[j]);
-      ++result.matched;
-    }
+    total += static_cast<double>(matching.rows_alone[i]) * left.points[i].height_q;
   }
   for (std::size_t j = 0; j < right.points.size(); ++j) {
-    if (matching.row_of_column[j] == kUnmatched) total += right.points[j].height_q;
+    total += static_cast<double>(matching.columns_alone[j]) * right.points[j].height_q;
   }
   const double bound = std::clamp(essential + alone - solver.upper_bound(), 0.0, total);
   result.pairs = solver.pair_count();

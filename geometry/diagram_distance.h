@@ -13,6 +13,9 @@
 // sparse matching of largest gain (assignment.h) with n rows instead of the n + m of the usual
 // augmented matrix. Equal points must not be cancelled beforehand: for q > 1 that can be wrong.
 //
+// Equal bars of one diagram are one point with a multiplicity, and the matching is one of multisets
+// (a transport): its cost goes with the number of different bars.
+//
 // Few pairs suffice. Most useful pairs are never used: the solver starts from the nearest few of
 // every point and adds pairs as its duals ask for them. With duals u_i, v_j a pair can improve the
 // matching only if |a - b|_p^q < (diag(a)^q + u_i) + (diag(b)^q + v_j): discs that overlap. Points
@@ -63,7 +66,7 @@ struct DiagramDistance {
   double lower_bound = 0;   ///< proven by the dual; equal but for rounding
   double gap = 0;           ///< see above
   std::size_t matched = 0;  ///< finite points matched with each other
-  std::size_t pairs = 0;    ///< pairs that were looked at by the matching
+  std::size_t pairs = 0;    ///< pairs of different points that were looked at by the matching
   int rounds = 0;           ///< matchings solved until no pair was missing
 };
 

@@ -119,20 +119,23 @@ SparseGains sparse(const std::vector<double>& gain, std::size_t rows, std::size_
 
 void expect_consistent(const Matching& matching, const SparseGains& gains) {
   double sum = 0;
-  for (std::uint32_t i = 0; i < gains.row_count(); ++i) {
-    const auto j = matching.column_of_row[i];
-    if (j == kUnmatched) continue;
-    EXPECT_EQ(matching.row_of_column[j], i);
-    for (std::size_t e = gains.starts[i]; e < gains.starts[i + 1]; ++e) {
-      if (gains.columns[e] == j) sum += gains.gains[e];
+  std::vector<std::uint32_t> rows(gains.row_units), columns(gains.column_units);
+  rows.resize(gains.row_count(), 1);
+  columns.resize(gains.column_count, 1);
+  for (const Match& match : matching.matches) {
+    EXPECT_GT(match.units, 0u);
+    rows[match.row] -= match.units;  // a unit too many would show as a huge number
+    columns[match.column] -= match.units;
+    bool known = false;
+    for (std::size_t e = gains.starts[match.row]; e < gains.starts[match.row + 1]; ++e) {
+      if (gains.columns[e] != match.column) continue;
+      known = true;
+      sum += match.units * gains.gains[e];
     }
+    EXPECT_TRUE(known);
   }
-  for (std::uint32_t j = 0; j < gains.column_count; ++j) {
-    const auto i = matching.row_of_column[j];
-    if (i != kUnmatched) {
-      EXPECT_EQ(matching.column_of_row[i], j);
-    }
-  }
+  EXPECT_EQ(rows, matching.rows_alone);
+  EXPECT_EQ(columns, matching.columns_alone);
   EXPECT_NEAR(matching.gain, sum, 1e-12 * (1 + sum));
 }
 
@@ -150,6 +153,59 @@ TEST(Matching, MatchesAllPartialMatchingsForFewRows) {
     const double best = brute_force_gain(gain, rows, columns, 0, 0);
     EXPECT_NEAR(matching.gain, best, 1e-12) << seed;
     EXPECT_NEAR(matching.upper_bound, best, 1e-12) << seed;
+  }
+}
+
+// Every unit as a row or a column of its own.
+SparseGains with_units_apart(const SparseGains& gains) {
+  SparseGains apart;
+  std::vector<std::uint32_t> first = {0};  // copy of each column
+  for (const std::uint32_t units : gains.column_units) first.push_back(first.back() + units);
+  apart.column_count = first.back();
+  for (std::size_t i = 0; i < gains.row_count(); ++i) {
+    for (std::uint32_t copy = 0; copy < gains.row_units[i]; ++copy) {
+      for (std::size_t e = gains.starts[i]; e < gains.starts[i + 1]; ++e) {
+        for (std::uint32_t j = first[gains.columns[e]]; j < first[gains.columns[e] + 1]; ++j) {
+          apart.columns.push_back(j);
+          apart.gains.push_back(gains.gains[e]);
+        }
+      }
+      apart.starts.push_back(apart.columns.size());
+    }
+  }
+  return apart;
+}
+
+TEST(Matching, UnitsAreMatchedAsIfEachStoodAlone) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    Rng rng(seed);
+    const std::size_t rows = rng.below(7), columns = rng.below(7);
+    std::vector<double> gain(rows * columns);
+    for (double& g : gain) {
+      g = seed % 2 == 0 ? rng.normal() : static_cast<double>(rng.below(4)) - 1;
+    }
+    SparseGains gains = sparse(gain, rows, columns);
+    for (std::size_t i = 0; i < rows; ++i) {
+      gains.row_units.push_back(1 + static_cast<std::uint32_t>(rng.below(seed % 3 == 0 ? 2 : 9)));
+    }
+    for (std::size_t j = 0; j < columns; ++j) {
+      gains.column_units.push_back(1 + static_cast<std::uint32_t>(rng.below(9)));
+    }
+    const Matching matching = solve_matching(gains);
+    expect_consistent(matching, gains);
+    const double expected = solve_matching(with_units_apart(gains)).gain;
+    EXPECT_NEAR(matching.gain, expected, 1e-12 * (1 + expected)) << seed;
+    EXPECT_NEAR(matching.upper_bound, expected, 1e-12 * (1 + expected)) << seed;
+    // Again from where it ended, and from duals of another problem.
+    const Matching again = solve_matching(gains, &matching.duals, matching.matches);
+    expect_consistent(again, gains);
+    EXPECT_NEAR(again.gain, expected, 1e-12 * (1 + expected)) << seed;
+    MatchingDuals other = matching.duals;
+    for (double& u : other.rows) u -= rng.uniform();
+    for (double& v : other.columns) v -= rng.uniform();
+    const Matching moved = solve_matching(gains, &other, matching.matches);
+    expect_consistent(moved, gains);
+    EXPECT_NEAR(moved.gain, expected, 1e-12 * (1 + expected)) << seed;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "geometry/assignment.h"
 #include "tests/geometry/reference.h"
 #include "tests/geometry/support.h"
 
@@ -177,6 +178,105 @@ TEST(DiagramDistance, ManyEqualPointsAreMatchedExactly) {
   // 60 copies against 50: ten are left alone.
   const Diagram a(60, Bar{1, 2}), b(50, Bar{1, 2});
   EXPECT_NEAR(distance_of(a, b).distance, std::sqrt(10 * 0.5), 1e-12);
+}
+
+// Few different bars, so that nearly all are there more than once and costs tie.
+Diagram integer_bars(std::size_t n, std::uint64_t seed, std::uint64_t births = 6,
+                     std::uint64_t lengths = 4) {
+  Rng rng(seed);
+  Diagram bars;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double birth = 1 + static_cast<double>(rng.below(births));
+    bars.push_back({birth, birth + 1 + static_cast<double>(rng.below(lengths))});
+  }
+  return bars;
+}
+
+TEST(DiagramDistance, EqualBarsMatchAllPartialMatchings) {
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    const Diagram a = integer_bars(seed % 7, seed, 2, 2),
+                  b = integer_bars(seed % 6, seed + 1000, 2, 3);
+    for (const double order : {1.0, 2.0, 3.5}) {
+      for (const GroundNorm ground : {GroundNorm::kTwo, GroundNorm::kInfinity}) {
+        const double expected = std::pow(brute_force(a, b, 0, 0, order, ground), 1 / order);
+        EXPECT_NEAR(distance_of(a, b, order, ground).distance, expected, 1e-12)
+            << seed << " " << order << " " << ground_norm_name(ground);
+      }
+    }
+  }
+}
+
+// The dense assignment on the augmented matrix, which knows nothing of multiplicities.
+double by_assignment(const Diagram& a, const Diagram& b, double order, GroundNorm ground) {
+  const std::size_t n = a.size() + b.size();
+  const auto alone = [&](const Bar& x) {
+    return std::pow((x.death - x.birth) * (ground == GroundNorm::kTwo ? std::sqrt(0.5) : 0.5),
+                    order);
+  };
+  std::vector<double> cost(n * n, 0.0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const double x = std::abs(a[i].birth - b[j].birth), y = std::abs(a[i].death - b[j].death);
+      cost[i * n + j] =
+          std::pow(ground == GroundNorm::kTwo ? std::hypot(x, y) : std::max(x, y), order);
+    }
+    for (std::size_t j = b.size(); j < n; ++j) cost[i * n + j] = alone(a[i]);
+  }
+  for (std::size_t i = a.size(); i < n; ++i) {
+    for (std::size_t j = 0; j < b.size(); ++j) cost[i * n + j] = alone(b[j]);
+  }
+  return std::pow(solve_assignment(cost, n).cost, 1 / order);
+}
+
+TEST(DiagramDistance, BarsWithTiesMatchTheDenseAssignment) {
+  const auto nudged = [](Diagram bars, std::uint64_t seed) {  // some by a last place
+    Rng rng(seed);
+    for (Bar& bar : bars) {
+      if (rng.below(3) == 0) bar.death = std::nextafter(bar.death, 100);
+    }
+    return bars;
+  };
+  const auto with = [](Diagram bars, const Diagram& more) {
+    bars.insert(bars.end(), more.begin(), more.end());
+    return bars;
+  };
+  const Diagram equal(60, Bar{0, 1}), longer(50, Bar{0, 1.2});
+  const std::vector<std::pair<Diagram, Diagram>> cases = {
+      {equal, longer},
+      {integer_bars(80, 1), integer_bars(90, 2)},
+      {integer_bars(80, 3, 30, 30), integer_bars(70, 4, 30, 30)},
+      {nudged(equal, 5), nudged(longer, 6)},
+      {nudged(integer_bars(80, 7), 8), nudged(integer_bars(80, 9), 10)},
+      {with(random_diagram(40, 11), equal), with(random_diagram(40, 12), longer)},
+      {with(random_diagram(40, 13), random_diagram(40, 13)), random_diagram(40, 14)},
+      {integer_bars(100, 15), {}},
+  };
+  for (std::size_t c = 0; c < cases.size(); ++c) {
+    for (const double order : {1.0, 2.0, 5.0}) {
+      for (const GroundNorm ground : {GroundNorm::kTwo, GroundNorm::kInfinity}) {
+        const double expected = by_assignment(cases[c].first, cases[c].second, order, ground);
+        const DiagramDistance result = distance_of(cases[c].first, cases[c].second, order, ground);
+        EXPECT_NEAR(result.distance, expected, 1e-12 * expected)
+            << c << " " << order << " " << ground_norm_name(ground);
+        EXPECT_LT(result.gap, 1e-13);
+      }
+    }
+  }
+}
+
+// 40,000 equal bars against as many: each moves by 0.2. One point a side, so one pair is looked at.
+TEST(DiagramDistance, TheWorkGoesWithTheNumberOfDifferentBars) {
+  const DiagramDistance equal = distance_of(Diagram(40000, Bar{0, 1}), Diagram(40000, Bar{0, 1.2}));
+  EXPECT_NEAR(equal.distance, 200 * 0.2, 1e-10);
+  EXPECT_EQ(equal.matched, 40000u);
+  EXPECT_EQ(equal.pairs, 1u);
+  const DiagramDistance integer = distance_of(integer_bars(40000, 1), integer_bars(40000, 2));
+  EXPECT_LE(integer.pairs, 24u * 24u);
+  EXPECT_LT(integer.gap, 1e-13);
+  // The same bars in another order are at distance 0.
+  Diagram a = integer_bars(4000, 3);
+  const Diagram b(a.rbegin(), a.rend());
+  EXPECT_EQ(distance_of(a, b).distance, 0);
 }
 
 TEST(DiagramDistance, BadInputIsRefusedByName) {
