@@ -161,7 +161,10 @@ class TomlScan {
     }
   }
 
-  TomlExcess excess(std::string what) const { return {line_, at_ - line_begin_, std::move(what)}; }
+  /// At the byte that was read last.
+  TomlExcess excess(std::string what) const {
+    return {line_, std::max<std::size_t>(1, at_ - line_begin_), std::move(what)};
+  }
 
   std::string_view text_;
   const TomlLimits& limits_;

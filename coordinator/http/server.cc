@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/logging.h"
+#include "base/text.h"
 
 namespace tailor::http {
 namespace {
@@ -131,7 +132,10 @@ Status parse_target(std::string_view target, Request& request) {
     if (equals != std::string_view::npos && !percent_decode(part.substr(equals + 1), true, value)) {
       return bad();
     }
-    request.query[key] = value;
+    if (!request.query.emplace(key, value).second) {
+      return {Code::kInvalidArgument,
+              fmt::format("the parameter \"{}\" is given twice", short_text(key))};
+    }
   }
   return Status::ok();
 }

@@ -25,7 +25,11 @@ std::uint64_t count_of(const std::map<storage::TrialState, std::uint64_t>& count
 }  // namespace
 
 grpc::Status to_grpc(const Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), utf8(status.message()));
+  // It travels in the trailing metadata; beyond 8 KiB those arrive as another error.
+  constexpr std::size_t kMessageMax = 4000;
+  std::string message = status.message();
+  if (message.size() > kMessageMax) message = message.substr(0, kMessageMax) + "...";
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), utf8(message));
 }
 
 v1::SweepState to_proto(storage::SweepState state) {

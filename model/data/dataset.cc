@@ -24,8 +24,25 @@ int on_unlisted(const char* folder, int number) {
   return 1;
 }
 
+/// ::glob recurses a folder for each part of the path with a wildcard, and its work is a power of them.
+Status check_pattern(const std::string& pattern) {
+  constexpr std::size_t kBytesMax = 4096;  // no longer path can be opened
+  constexpr std::size_t kWildPartsMax = 8;
+  std::size_t wild = 0;
+  for (const std::string_view part : split(pattern, '/')) {
+    wild += part.find_first_of("*?[") != std::string_view::npos ? 1 : 0;
+  }
+  if (pattern.size() <= kBytesMax && wild <= kWildPartsMax) return Status::ok();
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format(
+          "the pattern {} has {} bytes and wildcards in {} folders; allowed: up to {} and {}",
+          short_text(pattern), pattern.size(), wild, kBytesMax, kWildPartsMax));
+}
+
 /// The files that match one pattern, sorted by name.
 Result<std::vector<std::string>> expand(const std::string& pattern) {
+  TAILOR_RETURN_IF_ERROR(check_pattern(pattern));
   glob_t found{};
   const int outcome = ::glob(pattern.c_str(), 0, on_unlisted, &found);
   std::vector<std::string> paths;

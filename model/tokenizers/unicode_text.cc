@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "model/tokenizers/regex_limits.h"
 
 namespace tailor::tokenizers {
 namespace {
@@ -191,6 +192,10 @@ Result<TextCutter> TextCutter::create(const std::vector<Cut>& cuts) {
     UParseError where{};
     std::u16string pattern;
     widen(repaired_utf8(cut.regex), &pattern);
+    const auto refused = [&](const Status& why) {
+      return error(why.with_context("the pre-tokenizer's expression " + short_text(cut.regex)));
+    };
+    if (const Status taken = check_regex_text(pattern); !taken) return refused(taken);
     URegularExpression* regex =
         uregex_open(pattern.data(), static_cast<std::int32_t>(pattern.size()), 0, &where, &status);
     if (U_FAILURE(status)) {
@@ -202,6 +207,7 @@ Result<TextCutter> TextCutter::create(const std::vector<Cut>& cuts) {
     }
     impl->steps.push_back({cut, {regex, &uregex_close}});
     uregex_setStackLimit(regex, 0, &status);  // memory is the limit, not a constant
+    if (const Status ends = probe_regex(regex, pattern); !ends) return refused(ends);
   }
   return TextCutter(std::move(impl));
 }

@@ -537,6 +537,14 @@ TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 3, "width_unit": "x"})"),
               HasSubstr("relative"));
   EXPECT_THAT(refused("[1, 2"), AllOf(HasSubstr("problem.json"), HasSubstr("line 1")));
+  const std::string sound = R"({"work": [1, 2], "budget": 12})";
+  EXPECT_THAT(refused(sound + std::string("\0", 1)), HasSubstr("NUL"));
+  EXPECT_THAT(refused(sound + std::string("\0{\"budget\": 3}", 15)), HasSubstr("NUL"));
+  EXPECT_THAT(refused(sound + sound), HasSubstr("not JSON"));
+  EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 12, "budget": 3})"),
+              HasSubstr("\"budget\" is there twice"));
+  EXPECT_THAT(refused(R"({"work": [1, 1e999], "budget": 12})"), HasSubstr("too large"));
+  EXPECT_THAT(refused(std::string(200'000, '[')), HasSubstr("deep"));
 }
 
 TEST_F(GeometryCommand, BrokenInputIsRefusedByFileAndEntry) {

@@ -56,6 +56,15 @@ TEST(WorkProfileJson, KeysOfOtherProgramsArePassedOver) {
   EXPECT_TRUE(work_profile_from_json(json.dump()).has_value());
 }
 
+TEST(WorkProfileJson, BytesBehindTheProfileAreRefused) {
+  const std::string good = work_profile_json(small_profile());
+  ASSERT_TRUE(work_profile_from_json(good + "\n").has_value());
+  EXPECT_FALSE(work_profile_from_json(good + std::string("\0", 1)).has_value());
+  EXPECT_FALSE(work_profile_from_json(good + std::string("\0garbage", 8)).has_value());
+  EXPECT_FALSE(work_profile_from_json(good + good).has_value());
+  EXPECT_FALSE(work_profile_from_json(std::string(1'000'000, '[')).has_value());
+}
+
 TEST(WorkProfileJson, WhatIsNoProfileIsRefusedByKey) {
   const ordered_json good = ordered_json::parse(work_profile_json(small_profile()));
   const auto message = [](const ordered_json& json) {

@@ -362,6 +362,21 @@ TEST(Convert, TornAndWrongLinesAreRefusedAndNeverCrash) {
   ASSERT_FALSE(unknown.has_value());
   EXPECT_THAT(unknown.error().message(), HasSubstr("metrik"));
   EXPECT_FALSE(trial_spec_from_json("{}").has_value());
+  // What protobuf's own reader takes and JSON is not, and depth.
+  using namespace std::string_literals;
+  const std::string good = R"({"sequence":"1","wall_ms":"1","started":{}})";
+  ASSERT_TRUE(report_from_json(good).has_value()) << report_from_json(good).error().message();
+  std::string deep = good.substr(0, good.size() - 1) + ",\"x\":";
+  for (int i = 0; i < 100'000; ++i) deep += "{\"started\":";
+  for (const std::string& text : {good + "\0"s, good + "\0 garbage"s, good + "{}",
+                                  R"({'sequence':'1','wall_ms':'1','started':{}})"s,
+                                  R"({sequence:"1",wall_ms:"1",started:{}})"s,
+                                  R"({"sequence":"1","sequence":"2","wall_ms":"1","started":{}})"s,
+                                  R"({"sequence":"1x","wall_ms":"1","started":{}})"s, deep}) {
+    const auto report = report_from_json(text);
+    ASSERT_FALSE(report.has_value()) << text.substr(0, 100);
+    EXPECT_LT(report.error().message().size(), 1000u);
+  }
 }
 
 TEST(Convert, TextThatIsNotUtf8IsRepairedNotLost) {

@@ -54,6 +54,33 @@ TEST(Expression, ComparingWithADivisionByZeroIsFalse) {
   EXPECT_FALSE(holds("1 % zero != 5"));
 }
 
+TEST(Expression, ChainsAreAsLongAsATextMayBe) {
+  std::string sum = "1", minus = "k", comparisons = "0", both = "k == 4", nots = "k == 4";
+  for (int i = 0; i < 900; ++i) sum += "+1";
+  for (int i = 0; i < 60; ++i) minus = "-" + minus;
+  for (int i = 1; i < 400; ++i) comparisons += "<" + std::to_string(i);
+  for (int i = 0; i < 150; ++i) both += " and 1 < 2";
+  for (int i = 0; i < 60; ++i) nots = "not " + nots;
+  EXPECT_TRUE(holds(sum + " == 901"));
+  EXPECT_TRUE(holds(minus + " == 4"));
+  EXPECT_TRUE(holds(comparisons));
+  EXPECT_FALSE(holds(comparisons + "<0"));
+  EXPECT_TRUE(holds(both));
+  EXPECT_TRUE(holds(nots));
+}
+
+TEST(Expression, DepthIsRefused) {
+  for (const std::string part : {"(", "-", "not ", "-(", "not ("}) {
+    std::string text;
+    while (text.size() + part.size() <= 1900) text += part;
+    const auto deep = Expression::parse(text + "k < 1");
+    ASSERT_FALSE(deep.has_value()) << part;
+    EXPECT_THAT(deep.error().message(), HasSubstr("nested too deeply"));
+    EXPECT_FALSE(Expression::parse(text + text).has_value());
+  }
+  EXPECT_FALSE(Expression::parse(std::string(1'000'000, '(')).has_value());
+}
+
 TEST(Expression, MistakesAreNamedWithTheirCharacter) {
   struct Case {
     std::string text;

@@ -188,8 +188,8 @@ Status complete_config(WorkerConfig* config) {
   const std::size_t colon = c.coordinator.rfind(':');
   std::uint32_t port = 0;
   if (colon != std::string::npos) {
-    std::from_chars(c.coordinator.data() + colon + 1, c.coordinator.data() + c.coordinator.size(),
-                    port);
+    const char* const end = c.coordinator.data() + c.coordinator.size();
+    if (std::from_chars(c.coordinator.data() + colon + 1, end, port).ptr != end) port = 0;
   }
   if (colon == std::string::npos || colon == 0 || port == 0 || port > 65535) {
     return Status(Code::kInvalidArgument,

@@ -350,5 +350,14 @@ TEST_F(ApiTest, LargeJsonIsCompressedForThoseWhoAccept) {
   EXPECT_EQ(gunzip(small.body), plain.body);
 }
 
+TEST(ParseTarget, AParameterThatComesTwiceIsRefused) {
+  Request request;
+  const Status status = parse_target("/api/v1/trials?limit=5&limit=6", request);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("\"limit\" is given twice"), std::string::npos);
+  Request other;
+  EXPECT_TRUE(parse_target("/api/v1/trials?limit=5&offset=5&&", other).is_ok());
+}
+
 }  // namespace
 }  // namespace tailor::http

@@ -197,6 +197,27 @@ TEST_F(ServerTest, ABadFileIsRefusedWithItsPositionAndNothingIsSubmitted) {
   EXPECT_EQ(sweeps.sweeps_size(), 0);
 }
 
+TEST_F(ServerTest, ASweepFileOfAnyDepthIsRefusedAndTheCoordinatorGoesOn) {
+  std::string keys = "a", lists;
+  for (int i = 0; i < 200'000; ++i) {
+    keys += ".a";
+    lists += "[";
+  }
+  for (const std::string& deep :
+       {"[" + keys + "]\n", "[[" + keys + "]]\n", keys + " = 1\n", "x = {" + keys + " = 1}\n",
+        "x = " + lists, std::string("[{a.b=}]\n"), std::string("a = 1\n\0", 7)}) {
+    grpc::Status status;
+    submit(sweep_text() + deep, &status);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  }
+  // A message that does not fit into the trailing metadata would arrive as another error.
+  grpc::Status status;
+  submit(std::string(100'000, 'k') + " = 1\n" + sweep_text(), &status);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  submit(sweep_text(), &status);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST_F(ServerTest, ARelativeBaseFolderIsRefused) {
   v1::SubmitSweepRequest request;
   request.set_toml(sweep_text());

@@ -140,5 +140,22 @@ TEST_F(DatasetTest, APatternThatIsAlsoTheNameOfAnotherFileIsRefused) {
   EXPECT_TRUE(Dataset::open_glob(path(R"(a\[1\].tokens)"), {}).has_value());
 }
 
+// The C library's glob recurses a folder for each part with a wildcard.
+TEST_F(DatasetTest, APatternOfAnyDepthIsRefused) {
+  std::string deep, doubled;
+  for (int i = 0; i < 100'000; ++i) {
+    deep += "*/";
+    doubled += "**/";
+  }
+  for (const std::string& pattern :
+       {deep + "x.tokens", doubled + "x.tokens", std::string("*/*/*/*/*/*/*/*/*/x"),
+        std::string(5000, 'a'), std::string(1'000'000, '[')}) {
+    const auto dataset = Dataset::open_glob(path(pattern), {});
+    ASSERT_FALSE(dataset.has_value());
+    EXPECT_EQ(dataset.error().code(), Code::kInvalidArgument);
+    EXPECT_LT(dataset.error().message().size(), 400u);
+  }
+}
+
 }  // namespace
 }  // namespace tailor::data

@@ -81,6 +81,15 @@ TEST_F(Manifest, OlderOnesAreReadAndNewMembersComeBack) {
   }
 }
 
+TEST_F(Manifest, BytesBehindItAreDamage) {
+  using namespace std::string_literals;
+  for (const std::string& more : {"\0"s, "\0garbage"s, "{}"s, "x"s}) {
+    const auto parsed = parse_manifest(text_ + more, "x");
+    ASSERT_FALSE(parsed.has_value());
+    EXPECT_EQ(parsed.error().code(), Code::kDataLoss);
+  }
+}
+
 TEST_F(Manifest, ANewerVersionSaysSo) {
   auto json = nlohmann::ordered_json::parse(text_);
   json["version"] = 2;

@@ -2,6 +2,7 @@
 // Face's documentation of "Split".
 #include "model/tokenizers/unicode_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace tailor::tokenizers {
@@ -98,6 +99,50 @@ TEST(TextCutter, WordsOfFourByteCharactersLieWhereTheyShould) {
 TEST(TextCutter, LongTextsNeedNoDeepStack) {
   const std::string text(3'000'000, 'a');
   EXPECT_EQ(cut({{R"((?:a|b)+)"}}, text).size(), 1u);
+}
+
+TEST(TextCutter, AnExpressionThatWouldNeverEndIsRefused) {
+  for (const char* regex :
+       {"(a+)+b", "(a|a)*b", "(ab|ab)*c", "(\\s+)+x", "([a-z]+)*1", "(\\p{L}|\\p{L})+9"}) {
+    const auto cutter = TextCutter::create({{regex}});
+    ASSERT_FALSE(cutter.has_value()) << regex;
+    EXPECT_EQ(cutter.error().code(), Code::kUnimplemented);
+    EXPECT_THAT(cutter.error().message(), testing::HasSubstr(regex));
+  }
+  // Those of published tokenizers, whose nested repetitions do end.
+  for (const char* regex :
+       {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+        "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+        "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+("
+        "?i:'s|'t)?|"
+        "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+        "\\p{N}{1,3}", "[0-9][0-9][0-9]", "(?:\\r?\\n)+(?!\\r?\\n)"}) {
+    const auto cutter = TextCutter::create({{regex}});
+    EXPECT_TRUE(cutter.has_value()) << regex << ": " << (cutter ? "" : cutter.error().message());
+  }
+}
+
+TEST(TextCutter, AnExpressionThatIsDeepOrLongIsRefused) {
+  const auto nested = [](std::size_t depth, const std::string& open, const std::string& close) {
+    std::string text;
+    for (std::size_t i = 0; i < depth; ++i) text += open;
+    text += "a";
+    for (std::size_t i = 0; i < depth; ++i) text += close;
+    return text;
+  };
+  for (const std::string& regex :
+       {nested(65, "(?:", ")"), nested(100'000, "(", ")*"), nested(100'000, "[", "]"),
+        nested(200'000, "(?=", ""), std::string(20'000, 'a')}) {
+    const auto cutter = TextCutter::create({{regex}});
+    ASSERT_FALSE(cutter.has_value());
+    EXPECT_EQ(cutter.error().code(), Code::kUnimplemented);
+    EXPECT_LT(cutter.error().message().size(), 500u);
+  }
+  EXPECT_TRUE(TextCutter::create({{nested(60, "(?:", ")")}}).has_value());
+  EXPECT_TRUE(
+      TextCutter::create({{"a" + nested(100, "\\(", "\\)")}}).has_value());  // plain characters
 }
 
 TEST(TextCutter, AnExpressionThatIsNotUnderstoodIsNamed) {
