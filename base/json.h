@@ -18,11 +18,11 @@
 
 namespace tailor {
 
-/// What a text may hold. The defaults fit every file that Tailor reads; a vocabulary of a million pieces
-/// has four million values.
+/// What a text may hold. The defaults fit every file that Tailor reads (a vocabulary of a million pieces and
+/// its merges have six million values) and 1 GiB of memory.
 struct JsonLimits {
-  std::size_t depth = 128;           ///< lists and objects within each other
-  std::size_t values = 16'000'000;   ///< values and names, in all
+  std::size_t depth = 128;         ///< lists and objects within each other
+  std::size_t values = 8'000'000;  ///< values and names, in all
 };
 
 /// The value of `text`. Cost: linear in the text; memory up to about 60 bytes a value beside the text.

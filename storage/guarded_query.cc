@@ -19,6 +19,10 @@ namespace {
 
 constexpr int kProgressInstructions = 1000;  // of SQLite's machine, between two looks at the clock
 constexpr int kValueBytesMax = 64 << 20;     // of one value
+constexpr int kExpressionDepthMax = 100;
+constexpr int kCompoundMax = 50;
+constexpr int kPatternBytesMax = 500;  // of LIKE and GLOB
+constexpr int kColumnsMax = 500;
 constexpr std::uint64_t kResultBytesMax = 256ull << 20;  // of a whole result
 constexpr std::array<std::string_view, 6> kForbiddenFunctions{
     "load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "sqlite_log"};
@@ -120,6 +124,12 @@ void prepare_connection(Connection& db, Guard& guard) {
   db.db().exec("PRAGMA query_only = 1");
   sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kValueBytesMax);
   sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
+  // SQLite recurses along all of these, and its defaults (1,000 levels, 500 SELECTs, patterns of 50,000) want
+  // megabytes of a thread's stack.
+  sqlite3_limit(handle, SQLITE_LIMIT_EXPR_DEPTH, kExpressionDepthMax);
+  sqlite3_limit(handle, SQLITE_LIMIT_COMPOUND_SELECT, kCompoundMax);
+  sqlite3_limit(handle, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, kPatternBytesMax);
+  sqlite3_limit(handle, SQLITE_LIMIT_COLUMN, kColumnsMax);
   sqlite3_set_authorizer(handle, authorize, &guard);
   sqlite3_progress_handler(handle, kProgressInstructions, progress, &guard);
 }
@@ -186,6 +196,9 @@ std::optional<std::string> value_text(sqlite3_stmt* statement, int column) {
 Result<Table> guarded_query(const std::string& path, std::string_view sql,
                             const QueryLimits& limits, const Clock& clock) {
   if (sql.size() > 1'000'000) return error(Code::kInvalidArgument, "SQL: the text is over 1 MB");
+  if (sql.find('\0') != sql.npos) {  // the end of the text to SQLite
+    return error(Code::kInvalidArgument, "SQL: the text holds a NUL byte");
+  }
   Guard guard;
   guard.clock = &clock;
   guard.deadline_ms = clock.now_ms() + std::max<std::int64_t>(limits.time_ms_max, 0);
@@ -219,6 +232,11 @@ Result<Table> guarded_query(const std::string& path, std::string_view sql,
       for (int i = 0; i < columns; ++i) {
         row.push_back(value_text(statement.get(), i));
         bytes += row.back() ? row.back()->size() : 1;
+        if (bytes > 2 * kResultBytesMax) {  // one row alone
+          table.rows.pop_back();
+          table.truncated = true;
+          return table;
+        }
       }
     }
     if (result != SQLITE_DONE) return error(user_status(guard, db, result, limits, path));

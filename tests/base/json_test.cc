@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/support/small_stack.h"
+
 namespace tailor {
 namespace {
 
@@ -77,11 +79,37 @@ TEST(Json, WhatIsAmbiguousIsRefused) {
   EXPECT_NE(refusal(R"({"a":1,"b":2,"a":3})").find("\"a\""), std::string::npos);
   refusal(R"([{"x":{"a":1,"a":1}}])");
   EXPECT_TRUE(parse_json(R"({"a":{"a":1},"b":{"a":2}})").has_value());
-  for (const char* text :
-       {"NaN", "Infinity", "-Infinity", "[nan]", "1e999", "-1e999", "0x10", "1e5junk", "12abc", "01", "+1",
-        ".5", "1.", "1e", "--1", "'a'", "{a:1}", "[1,]", "{\"a\":1,}", "// c\n1", "/* c */1", "", " ",
-        "\"\\ud800\"", "\"\\udc00\\ud800\"", "\"\xFF\"", "\"\xC3\"", "\"\xED\xA0\x80\"", "\"\t\"", "tru",
-        "\xFF\xFE[]"}) {
+  for (const char* text : {"NaN",
+                           "Infinity",
+                           "-Infinity",
+                           "[nan]",
+                           "1e999",
+                           "-1e999",
+                           "0x10",
+                           "1e5junk",
+                           "12abc",
+                           "01",
+                           "+1",
+                           ".5",
+                           "1.",
+                           "1e",
+                           "--1",
+                           "'a'",
+                           "{a:1}",
+                           "[1,]",
+                           "{\"a\":1,}",
+                           "// c\n1",
+                           "/* c */1",
+                           "",
+                           " ",
+                           "\"\\ud800\"",
+                           "\"\\udc00\\ud800\"",
+                           "\"\xFF\"",
+                           "\"\xC3\"",
+                           "\"\xED\xA0\x80\"",
+                           "\"\t\"",
+                           "tru",
+                           "\xFF\xFE[]"}) {
     refusal(text);
   }
 }
@@ -89,7 +117,8 @@ TEST(Json, WhatIsAmbiguousIsRefused) {
 TEST(Json, WholeNumbersBeyond64BitsAreDoubles) {
   EXPECT_EQ(parse_json("18446744073709551616").value().type(), json::value_t::number_float);
   EXPECT_EQ(parse_json("-9223372036854775809").value().type(), json::value_t::number_float);
-  EXPECT_EQ(parse_json("1000000000000000019884624838656").value(), 1e30);  // tokenizer_config.json has it
+  EXPECT_EQ(parse_json("1000000000000000019884624838656").value(),
+            1e30);  // tokenizer_config.json has it
 }
 
 TEST(Json, DepthHasALimit) {
@@ -104,6 +133,19 @@ TEST(Json, DepthHasALimit) {
   // Neither a closed nor a cut text of any depth takes stack.
   refusal(std::string(10'000'000, '['));
   refusal(nested(2'000'000, "[{\"a\":", "}]"));
+}
+
+TEST(Json, WhatIsTakenFitsASmallStack) {
+  test::on_small_stack([] {
+    const std::string text = nested(JsonLimits().depth / 2, "[{\"a\":", "}]");
+    const auto value = parse_json(text);
+    ASSERT_TRUE(value.has_value());
+    const json copy = *value;  // copying, comparing and writing recurse
+    EXPECT_EQ(copy, *value);
+    EXPECT_EQ(copy.dump(), text);
+    EXPECT_EQ(parse_ordered_json(text).value().dump(), text);
+    refusal(std::string(10'000'000, '['));
+  });
 }
 
 TEST(Json, TheNumberOfValuesHasALimit) {

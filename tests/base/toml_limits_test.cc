@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/config.h"
+#include "tests/support/small_stack.h"
 
 namespace tailor {
 namespace {
@@ -70,6 +71,18 @@ TEST(TomlLimits, DepthOfEveryKindIsRefusedWithAPosition) {
           << document.error().message();
     }
   }
+}
+
+TEST(TomlLimits, WhatIsTakenFitsASmallStack) {
+  test::on_small_stack([] {
+    for (const auto& [name, text] : kDeep) {
+      std::size_t depth = 1;
+      while (!find_toml_excess(text(depth + 1)) && depth < 2 * kDepth) ++depth;
+      (void)ConfigDocument::parse(text(depth), "x.toml");  // as deep as is allowed: built and freed
+    }
+    EXPECT_TRUE(ConfigDocument::parse("a = " + repeated(60, "[") + repeated(60, "]") + "\n", "x")
+                    .has_value());
+  });
 }
 
 TEST(TomlLimits, WhatStandsInStringsAndCommentsIsOfNoDepth) {

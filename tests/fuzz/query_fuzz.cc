@@ -63,6 +63,8 @@ std::vector<std::string> fuzz_seeds() {
       "INSERT INTO sweep VALUES (1)",
       "ATTACH 'x' AS y",
       "PRAGMA journal_mode = DELETE",
+      std::string("SELECT 1\0 garbage", 17),
+      "SELECT '" + std::string(3000, 'a') + "' LIKE '" + many + "'",
       deep,
       sums,
       unions,

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "rows.h"
 #include "storage/sqlite_store.h"
+#include "tests/support/small_stack.h"
 #include "tests/support/temporary_folder.h"
 
 namespace tailor::storage {
@@ -118,6 +119,43 @@ TEST_F(SqliteQuery, WrongSqlIsTheUsersAndSaysWhere) {
   EXPECT_EQ(status("").code(), Code::kInvalidArgument);
   EXPECT_EQ(status("  -- nothing").code(), Code::kInvalidArgument);
   EXPECT_EQ(status("SELECT abs(-9223372036854775808)").code(), Code::kInvalidArgument);
+}
+
+TEST_F(SqliteQuery, NestingThatNeedsADeepStackIsRefused) {
+  const auto times = [](int n, const std::string& part) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += part;
+    return text;
+  };
+  test::on_small_stack([&] {
+    for (const int n : {95, 900, 5000, 30'000}) {
+      // Within the limits or refused, but the program goes on.
+      for (const std::string& sql :
+           {"SELECT 1" + times(n, "+1"), "SELECT " + times(n, "(") + "1" + times(n, ")"),
+            "SELECT " + times(n, "NOT ") + "1", "SELECT " + times(n, "- ") + "1",
+            "SELECT " + times(n, "abs(") + "1" + times(n, ")"),
+            "SELECT " + times(n, "CASE WHEN ") + "1" + times(n, " THEN 1 END"),
+            "SELECT * FROM " + times(n, "(SELECT * FROM ") + "trial_view" + times(n, ")"),
+            "SELECT 1" + times(n, " UNION SELECT 1"), "SELECT 1" + times(n, ",1"),
+            "SELECT 1" + times(n, " || 'x'"), "SELECT 1" + times(n, " AND 1"),
+            "SELECT '" + times(n, "a") + "' LIKE '" + times(n, "%a") + "b'",
+            "SELECT '" + times(n, "a") + "' GLOB '" + times(n, "*a") + "b'",
+            "SELECT json('" + times(n, "[") + times(n, "]") + "')",
+            "SELECT json_extract('" + times(n, "[") + times(n, "]") + "', '$" + times(n, "[0]") +
+                "')"}) {
+        (void)store_->query(sql, {});
+      }
+    }
+    EXPECT_EQ(status("SELECT 1" + times(900, "+1")).code(), Code::kInvalidArgument);
+    EXPECT_EQ(status("SELECT 'a' LIKE '" + times(1000, "%a") + "'").code(), Code::kInvalidArgument);
+  });
+  EXPECT_EQ(rows("SELECT 1" + times(90, "+1")).rows, (std::vector<Cells>{{"91"}}));
+  EXPECT_EQ(rows("SELECT 1" + times(40, " UNION ALL SELECT 1")).rows.size(), 41u);
+}
+
+TEST_F(SqliteQuery, BytesBehindANulAreNotPassedOver) {
+  EXPECT_EQ(status(std::string("SELECT 1\0 garbage", 17)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(status(std::string("SELECT 1\0", 9)).code(), Code::kInvalidArgument);
 }
 
 TEST_F(SqliteQuery, OneStatementAtATime) {
