@@ -103,6 +103,11 @@ Status read_exported_tokenizer(const std::string& folder, OpenModel* model) {
   model->tokenizer_sha256 = exported->sha256;
   model->tokenizer_is_unknown =
       exported->sha256 == data::unknown_tokenizer_sha256(exported->vocab_size, exported->eos_id);
+  if (exported->sha256 == tokenizers::make_byte_tokenizer()->sha256()) {
+    model->tokenizer = "bytes";
+    model->tokenizer_found = "named by the export";
+    return Status::ok();
+  }
   if (exported->files.empty()) return Status::ok();
   model->tokenizer_file_sha256 = exported->files.front().sha256;
   model->tokenizer = (fs::path(folder) / exported->files.front().file).string();

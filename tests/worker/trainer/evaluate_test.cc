@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "model/data/manifest.h"
 #include "model/data/token_shard.h"
 #include "model/tokenizers/tokenizer.h"
 #include "protocol/convert.h"
@@ -39,6 +41,11 @@ class EvaluateProgramTest : public testing::Test {
     const auto tokenizer = tokenizers::make_byte_tokenizer();
     write_shard("train.tokens", *tokenizer, 4000);
     write_shard("validation.tokens", *tokenizer, 300);
+    train("trial", "train.tokens", "validation.tokens", tokenizer->vocab_size());
+  }
+  /// A trial in folder_/NAME on shards of folder_.
+  static void train(const std::string& name, const std::string& train_shards,
+                    const std::string& validation_shards, std::uint32_t vocab_size) {
     protocol::TrialSpec spec;
     spec.trial = TrialId{1};
     spec.attempt = 1;
@@ -46,21 +53,26 @@ class EvaluateProgramTest : public testing::Test {
     spec.architecture.heads = 2;
     spec.architecture.kv_heads = 1;
     spec.architecture.head_dim = 8;
-    spec.architecture.vocab_size = 257;
+    spec.architecture.vocab_size = vocab_size;
     spec.architecture.ffn_kind = shape::FfnKind::kHourglass;
     spec.architecture.widths = shape::uniform_widths(2, 2, 16);
-    spec.data.train = folder_ + "/train.tokens";
-    spec.data.validation = folder_ + "/validation.tokens";
+    spec.data.train = folder_ + "/" + train_shards;
+    spec.data.validation = folder_ + "/" + validation_shards;
     spec.data.sequence_length = 32;
     spec.train.batch_tokens = 128;
     spec.train.tokens = 128 * 5;
-    fs::create_directories(folder_ + "/trial");
-    std::ofstream(folder_ + "/trial/spec.json") << protocol::to_json(spec);
-    EXPECT_EQ(trainer("run " + folder_ + "/trial").exit_code, 0);
+    fs::create_directories(folder_ + "/" + name);
+    std::ofstream(folder_ + "/" + name + "/spec.json") << protocol::to_json(spec);
+    const Output output = trainer("run " + folder_ + "/" + name);
+    EXPECT_EQ(output.exit_code, 0) << output.err;
+  }
+  static json json_of(const std::string& file) {
+    return json::parse(read_file(folder_ + "/" + file).value_or(""), nullptr, false);
   }
   static void TearDownTestSuite() { temporary_.reset(); }
 
-  static void write_shard(const std::string& name, tokenizers::Tokenizer& tokenizer, int words) {
+  static void write_shard(const std::string& name, tokenizers::Tokenizer& tokenizer, int words,
+                          const std::string& sha256 = "") {
     Rng rng(static_cast<std::uint64_t>(words));
     std::string text;
     for (int i = 0; i < words; ++i) text += rng.below(2) == 0 ? "naïve " : "water. ";
@@ -68,7 +80,8 @@ class EvaluateProgramTest : public testing::Test {
     tokenizer.encode(text, &ids);
     ids.push_back(tokenizer.eos_id());
     auto writer = data::TokenShardWriter::create(folder_ + "/" + name, tokenizer.vocab_size(),
-                                                 tokenizer.eos_id(), tokenizer.sha256());
+                                                 tokenizer.eos_id(),
+                                                 sha256.empty() ? tokenizer.sha256() : sha256);
     ASSERT_TRUE(writer.has_value()) << writer.error().message();
     ASSERT_TRUE(writer->append(ids, text.size(), 1).is_ok());
     ASSERT_TRUE(writer->finish().has_value());
@@ -169,6 +182,114 @@ TEST_F(EvaluateProgramTest, MeasuresATextFile) {
   EXPECT_THAT(bad.err, HasSubstr("offset 1"));
   std::ofstream(folder_ + "/text.txt") << "";
   EXPECT_THAT(evaluate("--text " + folder_ + "/text.txt").err, HasSubstr("at least two"));
+}
+
+TEST_F(EvaluateProgramTest, AByteOrderMarkIsNoTextAndUtf16IsRefusedByName) {
+  const std::string file = folder_ + "/mark.txt";
+  const auto measured = [&](std::string_view content) {
+    std::ofstream(file, std::ios::binary) << content;
+    return result_of(evaluate("--text " + file + " --json"))["perplexity"][0];
+  };
+  const json plain = measured("na\xC3\xAFve water.");
+  const json marked = measured("\xEF\xBB\xBFna\xC3\xAFve water.");
+  EXPECT_EQ(marked["tokens_sha256"], plain["tokens_sha256"]);
+  EXPECT_EQ(marked["text_bytes"], 13);
+  std::ofstream(file, std::ios::binary) << std::string_view("\xFF\xFEh\0i\0", 6);
+  const Output wide = evaluate("--text " + file);
+  EXPECT_EQ(wide.exit_code, 2);
+  EXPECT_THAT(wide.err, HasSubstr("mark.txt is UTF-16LE text"));
+}
+
+// The README's layout: text.model beside, the data set's folder, the trial's.
+TEST_F(EvaluateProgramTest, TheTokenizerTravelsWithShardsAndExports) {
+  const std::string models = std::string(TAILOR_TEST_DATA) + "/model/tokenizers/";
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "Some words of text, number " + std::to_string(i) + "\n";
+  fs::create_directories(folder_ + "/corpus");
+  for (const char* name : {"a", "b"}) std::ofstream(folder_ + "/corpus/" + name + ".txt") << text;
+  std::ofstream(folder_ + "/some.txt") << "Some words.";
+  const std::string measure = " --text " + folder_ + "/some.txt --tokens '";
+  const std::string model_sha256 = sha256_hex(*read_file(models + "plain.model"));
+  for (const std::string name : {"plain.model", "byte_level.json"}) {
+    const std::string data = "data-" + name;
+    const std::string given = folder_ + "/given-" + name;
+    fs::copy_file(models + name, given);
+    const std::string prepare = std::string(TAILOR_BIN_DIR) + "/tailor-tokenize prepare " +
+                                folder_ + "/corpus/a.txt --validation " + folder_ +
+                                "/corpus/b.txt --out " + folder_ + "/" + data + " --tokenizer " +
+                                given + " >/dev/null 2>&1";
+    ASSERT_EQ(std::system(prepare.c_str()), 0);
+    fs::remove(given);
+    const json manifest = json_of(data + "/dataset.json")["tokenizer"];
+    if (name == "plain.model") {
+      EXPECT_EQ(manifest["sha256"], model_sha256);
+    }
+    const std::string trial = "trial-" + name;
+    train(trial, data + "/train-*.tokens", data + "/validation-*.tokens", manifest["vocab_size"]);
+    for (const char* config : {"config.json", "generation_config.json"}) {
+      const json exported = json_of(trial + "/artifacts/" + config);
+      EXPECT_EQ(exported["eos_token_id"], manifest["eos_id"]) << config;
+      EXPECT_EQ(exported["bos_token_id"], manifest.value("bos_id", json())) << config;
+    }
+    const std::string shards = folder_ + "/" + data + "/validation-*.tokens' --json";
+    const auto expect_own = [&](const std::string& model, const char* found) {
+      const Output output = trainer("evaluate --model " + folder_ + "/" + model + measure + shards);
+      const json tokenizer = result_of(output)["tokenizer"];
+      EXPECT_EQ(tokenizer["sha256"], manifest["sha256"]) << model;
+      EXPECT_EQ(tokenizer["found"], found) << model;
+      EXPECT_EQ(tokenizer["checked"], true) << model;
+      EXPECT_THAT(output.err, HasSubstr(found));
+    };
+    expect_own(trial, "exported with the weights");
+    // Alone, without the trial and with the data set elsewhere.
+    fs::copy(folder_ + "/" + trial + "/artifacts", folder_ + "/alone-" + name);
+    expect_own("alone-" + name, "exported with the weights");
+    const Output other = trainer("evaluate --model " + folder_ + "/alone-" + name + measure +
+                                 folder_ + "/validation.tokens'");
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_THAT(other.err, HasSubstr("is not the tokenizer of"));
+    // A tokenizer that was put in its place is found out.
+    const std::string kept =
+        folder_ + "/alone-" + name + "/" + manifest["files"][0]["file"].get<std::string>();
+    fs::copy_file(models + (name == "plain.model" ? "prefixed.model" : "marked.json"), kept,
+                  fs::copy_options::overwrite_existing);
+    EXPECT_EQ(
+        trainer("evaluate --model " + folder_ + "/alone-" + name + measure + shards).exit_code, 2);
+    // Before there is an export.
+    fs::remove_all(folder_ + "/" + trial + "/artifacts");
+    expect_own(trial, "kept with the data set");
+  }
+}
+
+TEST_F(EvaluateProgramTest, ABytesModelIsExportedWithATokenizerForOthers) {
+  EXPECT_EQ(json_of("trial/artifacts/config.json")["eos_token_id"], 256);
+  EXPECT_EQ(json_of("trial/artifacts/tokenizer_config.json")["eos_token"], "</s>");
+  fs::copy(folder_ + "/trial/artifacts", folder_ + "/alone");
+  std::ofstream(folder_ + "/text.txt") << "naïve water.";
+  const json result =
+      result_of(trainer("evaluate --model " + folder_ + "/alone --text " + folder_ +
+                        "/text.txt --tokens " + folder_ + "/validation.tokens --json"));
+  EXPECT_EQ(result["tokenizer"]["sha256"], tokenizers::make_byte_tokenizer()->sha256());
+  EXPECT_EQ(result["perplexity"][0]["tokens"], 13);
+}
+
+TEST_F(EvaluateProgramTest, IdsThatWereImportedAloneTakeATokenizerThatIsGiven) {
+  const auto bytes = tokenizers::make_byte_tokenizer();
+  const std::string unknown = data::unknown_tokenizer_sha256(257, 256);
+  fs::create_directories(folder_ + "/imported");
+  write_shard("imported/train.tokens", *bytes, 4000, unknown);
+  write_shard("imported/validation.tokens", *bytes, 300, unknown);
+  train("trial-imported", "imported/train.tokens", "imported/validation.tokens", 257);
+  EXPECT_EQ(json_of("trial-imported/artifacts/config.json")["eos_token_id"], 256);
+  std::ofstream(folder_ + "/text.txt") << "naïve water.";
+  const std::string command =
+      "evaluate --model " + folder_ + "/trial-imported --text " + folder_ + "/text.txt --json";
+  const Output alone = trainer(command);
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("imported without one"));
+  const Output given = trainer(command + " --tokenizer bytes");
+  EXPECT_EQ(result_of(given)["tokenizer"]["checked"], false);
+  EXPECT_THAT(given.err, HasSubstr("cannot be checked"));
 }
 
 TEST_F(EvaluateProgramTest, ComparesTwoRunsItemByItem) {
