@@ -4,15 +4,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "model/kernels/cpu_loops.h"
+#include "model/kernels/ops.h"
 
 namespace tailor::kernels {
 
 void adamw_cpu(at::Tensor& w, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor& low,
                const AdamWRates& rates) {
+  op::adamw_(w, g, m, v, low.defined() ? std::optional<at::Tensor>(low) : std::nullopt, rates.lr,
+             rates.beta1, rates.beta2, rates.eps, rates.decay, rates.gradient_scale, rates.t);
+}
+
+void adamw_loops(at::Tensor& w, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor& low,
+                 const AdamWRates& rates) {
   const std::int64_t n = w.numel();
   for (const at::Tensor* x : {&std::as_const(w), &g, &std::as_const(m), &std::as_const(v)}) {
     TAILOR_CHECK(x->is_cpu() && x->is_contiguous() && x->numel() == n);

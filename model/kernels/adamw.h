@@ -29,4 +29,8 @@ struct AdamWRates {
 void adamw_cpu(at::Tensor& w, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor& low,
                const AdamWRates& rates);
 
+/// The same without the look into op_table.h: the operator tailor::adamw_ (ops_cpu.cc) is this.
+void adamw_loops(at::Tensor& w, const at::Tensor& g, at::Tensor& m, at::Tensor& v, at::Tensor& low,
+                 const AdamWRates& rates);
+
 }  // namespace tailor::kernels

@@ -123,15 +123,13 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       const at::Tensor x_c = x.narrow(0, begin, count);
       at::Tensor product = all_scores.narrow(0, 0, count);
       multiply_into(product, x_c, weight.t(), /*add=*/false);
-      // A GPU's kernel widens bf16 scores itself and leaves the gradient in their place.
-      const bool copied = low && x.is_cpu();
-      at::Tensor scores = copied ? product.to(at::kFloat) : product;
+      // The kernel widens bf16 scores itself and leaves the gradient in their place.
       const at::Tensor losses =
-          op::cross_entropy_(scores, targets.narrow(0, begin, count), scale, with_grad, z_loss);
+          op::cross_entropy_(product, targets.narrow(0, begin, count), scale, with_grad, z_loss);
       total.add_(losses.sum());
       if (!with_grad) continue;
       at::Tensor gx_c = gx.narrow(0, begin, count);
-      multiply_backward(gx_c, gw, copied ? product.copy_(scores) : scores, x_c, weight);
+      multiply_backward(gx_c, gw, product, x_c, weight);
     }
     if (with_grad) {
       context->save_for_backward(
@@ -208,7 +206,6 @@ at::Tensor linear_row_losses(const at::Tensor& x_nd, const at::Tensor& weight_vd
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     at::Tensor scores = at::mm(x.narrow(0, begin, count), weight.t());
-    if (scores.is_cpu() && scores.scalar_type() != at::kDouble) scores = scores.to(at::kFloat);
     losses.narrow(0, begin, count)
         .copy_(op::cross_entropy_(scores, targets_n.narrow(0, begin, count), 1.0, false));
   }

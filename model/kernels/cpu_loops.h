@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "model/kernels/op_table.h"
+
 namespace tailor::kernels {
 
 /// Sizes of a packed q,k,v row: (heads + 2 kv_heads) * head_dim values.
@@ -34,61 +36,52 @@ struct AdamWFactors {
   float eps = 0;
 };
 
-/// One set of loops. F = float, H = bf16 in 16 bits. Row-major, `d` values a row.
+/// One set of loops, one for each line of the lists of op_table.h. Row-major, `d` values a row.
 struct CpuLoops {
+  using f32 = float;
+  using bf16 = std::uint16_t;  // in its 16 bits
+
   const char* name;
 
   // y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps). `w` may be null (gainless). x rows are
   // `stride` apart.
-  void (*rms_norm_ff)(const float* x, std::int64_t stride, const float* w, std::int64_t rows,
-                      std::int64_t d, float eps, float* y, float* rstd);
-  void (*rms_norm_fh)(const float* x, std::int64_t stride, const float* w, std::int64_t rows,
-                      std::int64_t d, float eps, std::uint16_t* y, float* rstd);
-  void (*rms_norm_hh)(const std::uint16_t* x, std::int64_t stride, const float* w,
-                      std::int64_t rows, std::int64_t d, float eps, std::uint16_t* y, float* rstd);
-  // gx = rstd (g w - xhat mean(g w xhat)); gw += sum over rows of g xhat (gw may be null).
-  void (*rms_norm_backward_ff)(const float* g, const float* x, std::int64_t stride, const float* w,
-                               const float* rstd, std::int64_t rows, std::int64_t d, float* gx,
-                               float* gw);
-  void (*rms_norm_backward_fh)(const std::uint16_t* g, const float* x, std::int64_t stride,
-                               const float* w, const float* rstd, std::int64_t rows, std::int64_t d,
-                               float* gx, float* gw);
-  void (*rms_norm_backward_hh)(const std::uint16_t* g, const std::uint16_t* x, std::int64_t stride,
-                               const float* w, const float* rstd, std::int64_t rows, std::int64_t d,
-                               std::uint16_t* gx, float* gw);
+#define TAILOR_CASE(X, Y)                                                                        \
+  void (*rms_norm_##X##_##Y)(const X* x, std::int64_t stride, const float* w, std::int64_t rows, \
+                             std::int64_t d, float eps, Y* y, float* rstd);
+  TAILOR_NORM_TYPES(TAILOR_CASE)
+#undef TAILOR_CASE
+  // gx = rstd (g w - xhat mean(g w xhat)) + skip; gw += sum over rows of g xhat. `skip`, whose rows
+  // are `skip_stride` apart, and gw may be null.
+#define TAILOR_CASE(X, Y)                                                                          \
+  void (*rms_norm_backward_##X##_##Y)(const Y* g, const X* x, std::int64_t stride, const float* w, \
+                                      const float* rstd, const X* skip, std::int64_t skip_stride,  \
+                                      std::int64_t rows, std::int64_t d, X* gx, float* gw);
+  TAILOR_NORM_TYPES(TAILOR_CASE)
+#undef TAILOR_CASE
 
   // gate_up rows hold f gates, then f ups. y = silu(gate) * up.
-  void (*swiglu_f)(const float* gate_up, std::int64_t rows, std::int64_t f, float* y);
-  void (*swiglu_h)(const std::uint16_t* gate_up, std::int64_t rows, std::int64_t f,
-                   std::uint16_t* y);
-  void (*swiglu_backward_f)(const float* g, const float* gate_up, std::int64_t rows, std::int64_t f,
-                            float* ggate_up);
-  void (*swiglu_backward_h)(const std::uint16_t* g, const std::uint16_t* gate_up, std::int64_t rows,
-                            std::int64_t f, std::uint16_t* ggate_up);
-
-  // Rows [begin, end) of the packed (B*T, (H + 2 H_kv) e) matrix to q (B,H,T,e), k and v
-  // (B,H_kv,T,e), q and k turned by RoPE (half-split). cos and sin are (T, e/2).
-  void (*rope_split_f)(const float* qkv, std::int64_t begin, std::int64_t end, RopeShape shape,
-                       const float* cos, const float* sin, float* q, float* k, float* v);
-  void (*rope_split_h)(const std::uint16_t* qkv, std::int64_t begin, std::int64_t end,
-                       RopeShape shape, const float* cos, const float* sin, std::uint16_t* q,
-                       std::uint16_t* k, std::uint16_t* v);
-  // The transpose of the above: gradients of q, k, v to the gradient of the packed rows.
-  void (*rope_merge_f)(const float* q, const float* k, const float* v, std::int64_t begin,
-                       std::int64_t end, RopeShape shape, const float* cos, const float* sin,
-                       float* qkv);
-  void (*rope_merge_h)(const std::uint16_t* q, const std::uint16_t* k, const std::uint16_t* v,
-                       std::int64_t begin, std::int64_t end, RopeShape shape, const float* cos,
-                       const float* sin, std::uint16_t* qkv);
-
-  // loss[r] = l - row[target] + z_loss l^2, l = logsumexp(row); with_grad replaces the row by
-  // (softmax (1 + 2 z_loss l) - onehot) * scale.
-  // A negative target is skipped: no loss, no gradient.
-  void (*cross_entropy_f)(float* logits, const std::int64_t* targets, std::int64_t rows,
-                          std::int64_t v, float scale, bool with_grad, float z_loss, double* loss);
+  // rope_split: rows [begin, end) of the packed (B*T, (H + 2 H_kv) e) matrix to q (B,H,T,e), k and
+  // v (B,H_kv,T,e), q and k turned by RoPE (half-split). cos and sin are (T, e/2). rope_merge: the
+  // transpose, gradients of q, k, v to the gradient of the packed rows.
+  // cross_entropy: loss[r] = l - row[target] + z_loss l^2, l = logsumexp(row); with_grad replaces
+  // the row by (softmax (1 + 2 z_loss l) - onehot) * scale. A negative target is skipped: no loss,
+  // no gradient.
+#define TAILOR_CASE(X, Y)                                                                          \
+  void (*swiglu_##X)(const X* gate_up, std::int64_t rows, std::int64_t f, X* y);                   \
+  void (*swiglu_backward_##X)(const X* g, const X* gate_up, std::int64_t rows, std::int64_t f,     \
+                              X* ggate_up);                                                        \
+  void (*rope_split_##X)(const X* qkv, std::int64_t begin, std::int64_t end, RopeShape shape,      \
+                         const float* cos, const float* sin, X* q, X* k, X* v);                    \
+  void (*rope_merge_##X)(const X* q, const X* k, const X* v, std::int64_t begin, std::int64_t end, \
+                         RopeShape shape, const float* cos, const float* sin, X* qkv);             \
+  void (*cross_entropy_##X)(X * logits, const std::int64_t* targets, std::int64_t rows,            \
+                            std::int64_t v, float scale, bool with_grad, float z_loss,             \
+                            double* loss);
+  TAILOR_ONE_TYPE(TAILOR_CASE)
+#undef TAILOR_CASE
 
   // Sum of squares of n values, accumulated in double.
-  double (*sum_squares_f)(const float* x, std::int64_t n);
+  double (*sum_squares)(const float* x, std::int64_t n);
 
   // One AdamW update of n values, the weights also rounded to bf16 if `low` is not null.
   void (*adamw)(float* w, const float* g, float* m, float* v, std::uint16_t* low, std::int64_t n,

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/kernels/ops.h"
 #include "model/kernels/products.h"
 
 namespace tailor::kernels {
@@ -78,16 +79,7 @@ struct Embed : torch::autograd::Function<Embed> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor kept = kept_gradient(saved[1]);
     at::Tensor sum = kept.defined() ? kept : at::zeros_like(saved[1]);
-    const at::Tensor tokens = saved[0].contiguous();
-    const at::Tensor g = grads[0].contiguous();
-    const std::int64_t d = g.size(1);
-    const auto* token = tokens.const_data_ptr<std::int64_t>();
-    const auto* from = g.const_data_ptr<float>();
-    auto* to = sum.mutable_data_ptr<float>();
-    for (std::int64_t row = 0; row < tokens.size(0); ++row, from += d) {
-      float* sum_row = to + token[row] * d;
-      for (std::int64_t i = 0; i < d; ++i) sum_row[i] += from[i];
-    }
+    op::embed_backward_(sum, grads[0], saved[0]);
     return {at::Tensor(), kept.defined() ? at::Tensor() : sum};
   }
 };

@@ -37,4 +37,17 @@ at::Tensor embed(const at::Tensor& tokens_n, const at::Tensor& weight_vd);
 /// The same answer on every call and for every process of one machine.
 bool cpu_multiplies_bf16();
 
+/// Changes that answer while it lives, so that a test runs both ways on one machine. Threads: not
+/// while products are made.
+class Bf16ProductsAs {
+ public:
+  explicit Bf16ProductsAs(bool multiplied);
+  ~Bf16ProductsAs();
+  Bf16ProductsAs(const Bf16ProductsAs&) = delete;
+  Bf16ProductsAs& operator=(const Bf16ProductsAs&) = delete;
+
+ private:
+  int before_;
+};
+
 }  // namespace tailor::kernels

@@ -1,273 +1,56 @@
-// Registers the operators of ops.h with the dispatcher and implements them for the CPU.
+// Defines the operators of ops.h with the dispatcher, refuses calls that op_table.h does not list,
+// and says what they give on the meta level (sizes and types without values).
 #include "model/kernels/ops.h"
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <vector>
+#include <array>
+#include <initializer_list>
 
-#include "model/kernels/cpu_loops.h"
+#include "model/kernels/op_check.h"
+#include "model/kernels/ops_cpu.h"
 
 namespace tailor::kernels {
 namespace {
 
-using Half = std::uint16_t;
-
-// Rows of a range below which a second thread costs more than it gives.
-constexpr std::int64_t kValuesPerTask = 32768;
-
-const Half* half_data(const at::Tensor& x) {
-  return reinterpret_cast<const Half*>(x.const_data_ptr<c10::BFloat16>());
-}
-Half* half_data(at::Tensor& x) {
-  return reinterpret_cast<Half*>(x.mutable_data_ptr<c10::BFloat16>());
-}
-
-bool is(const at::Tensor& x, at::ScalarType type) { return x.scalar_type() == type; }
-
 bool present(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
 
-// Runs body(begin, end) over rows of `width` values.
-template <typename Body>
-void over_rows(std::int64_t rows, std::int64_t width, const Body& body) {
-  at::parallel_for(
-      0, rows, std::max<std::int64_t>(1, kValuesPerTask / std::max<std::int64_t>(1, width)), body);
-}
+const at::Tensor* given(const at::Tensor& x) { return &x; }
+const at::Tensor* given(const std::optional<at::Tensor>& x) { return present(x) ? &*x : nullptr; }
 
-// ---- CPU implementations. What they do not cover (fp64 and odd layouts) is the reference's.
-
-std::tuple<at::Tensor, at::Tensor> rms_norm_cpu(const at::Tensor& x,
-                                                const std::optional<at::Tensor>& weight, double eps,
-                                                at::ScalarType dtype) {
-  const bool ff = is(x, at::kFloat) && dtype == at::kFloat;
-  const bool fh = is(x, at::kFloat) && dtype == at::kBFloat16;
-  const bool hh = is(x, at::kBFloat16) && dtype == at::kBFloat16;
-  if (!(ff || fh || hh) || x.dim() != 2 || x.stride(1) != 1) {
-    return reference::rms_norm(x, weight, eps, dtype);
+// Throws c10::NotImplementedError for types, c10::Error for shapes, that the line of `op` does not
+// have: the same on every device, since it is before the dispatcher. `result`: the type wanted of
+// the first output, where the caller chooses it. `letters`: sizes given by number.
+template <std::size_t n>
+void check(Op op, const std::array<const at::Tensor*, n>& inputs, Type result = Type::any,
+           std::initializer_list<std::pair<const char*, std::int64_t>> letters = {}) {
+  const Operator& line = kOperators[static_cast<std::size_t>(op)];
+  static_assert(n <= kInputsMax);
+  std::array<Type, n> types{};
+  for (std::size_t i = 0; i < n; ++i) {
+    types[i] = inputs[i] == nullptr ? Type::none : type_of(inputs[i]->scalar_type());
   }
-  const std::int64_t rows = x.size(0);
-  const std::int64_t d = x.size(1);
-  const std::int64_t stride = x.stride(0);
-  at::Tensor y = at::empty({rows, d}, x.options().dtype(dtype));
-  at::Tensor rstd = at::empty({rows}, x.options().dtype(at::kFloat));
-  const float* w = present(weight) ? weight->const_data_ptr<float>() : nullptr;
-  float* scale = rstd.mutable_data_ptr<float>();
-  const auto e = static_cast<float>(eps);
-  const CpuLoops& loops = cpu_loops();
-  over_rows(rows, d, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t count = end - begin;
-    if (ff) {
-      loops.rms_norm_ff(x.const_data_ptr<float>() + begin * stride, stride, w, count, d, e,
-                        y.mutable_data_ptr<float>() + begin * d, scale + begin);
-    } else if (fh) {
-      loops.rms_norm_fh(x.const_data_ptr<float>() + begin * stride, stride, w, count, d, e,
-                        half_data(y) + begin * d, scale + begin);
-    } else {
-      loops.rms_norm_hh(half_data(x) + begin * stride, stride, w, count, d, e,
-                        half_data(y) + begin * d, scale + begin);
-    }
-  });
-  return {y, rstd};
-}
-
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward_cpu(const at::Tensor& grad_in,
-                                                         const at::Tensor& x,
-                                                         const std::optional<at::Tensor>& weight,
-                                                         const at::Tensor& rstd,
-                                                         const std::optional<at::Tensor>& skip) {
-  const at::Tensor grad = grad_in.contiguous();
-  const bool ff = is(x, at::kFloat) && is(grad, at::kFloat);
-  const bool fh = is(x, at::kFloat) && is(grad, at::kBFloat16);
-  const bool hh = is(x, at::kBFloat16) && is(grad, at::kBFloat16);
-  if (!(ff || fh || hh) || x.dim() != 2 || x.stride(1) != 1) {
-    return reference::rms_norm_backward(grad, x, weight, rstd, skip);
+  std::array<Type, kOutputsMax> results{};
+  results.fill(Type::any);
+  results[0] = result;
+  const std::span<const Type> outputs(results.data(), outputs_of(line).size());
+  TORCH_CHECK_NOT_IMPLEMENTED(find_combination(line, types, outputs) != nullptr,
+                              refusal(line, types, outputs));
+  Sizes sizes;
+  for (const auto& [letter, size] : letters) {
+    TORCH_CHECK(sizes.fit(letter, std::array{size}), "tailor::", line.name, ": ", letter, " is ",
+                size, ", which fits no other operand (model/kernels/op_table.h)");
   }
-  const std::int64_t rows = x.size(0);
-  const std::int64_t d = x.size(1);
-  const std::int64_t stride = x.stride(0);
-  at::Tensor gx = at::empty({rows, d}, x.options());
-  // The gradient of the gain is summed within blocks of fixed size, then over blocks in order: the
-  // same bits whatever the number of threads.
-  constexpr std::int64_t kBlock = 256;
-  const std::int64_t blocks = (rows + kBlock - 1) / kBlock;
-  const bool gain = present(weight);
-  const float* w = gain ? weight->const_data_ptr<float>() : nullptr;
-  at::Tensor partial = at::zeros({gain ? blocks : 0, d}, x.options().dtype(at::kFloat));
-  const float* scale = rstd.const_data_ptr<float>();
-  const CpuLoops& loops = cpu_loops();
-  at::parallel_for(0, blocks, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      const std::int64_t begin = block * kBlock;
-      const std::int64_t count = std::min(kBlock, rows - begin);
-      float* gw = gain ? partial.mutable_data_ptr<float>() + block * d : nullptr;
-      if (ff) {
-        loops.rms_norm_backward_ff(
-            grad.const_data_ptr<float>() + begin * d, x.const_data_ptr<float>() + begin * stride,
-            stride, w, scale + begin, count, d, gx.mutable_data_ptr<float>() + begin * d, gw);
-      } else if (fh) {
-        loops.rms_norm_backward_fh(
-            half_data(grad) + begin * d, x.const_data_ptr<float>() + begin * stride, stride, w,
-            scale + begin, count, d, gx.mutable_data_ptr<float>() + begin * d, gw);
-      } else {
-        loops.rms_norm_backward_hh(half_data(grad) + begin * d, half_data(x) + begin * stride,
-                                   stride, w, scale + begin, count, d, half_data(gx) + begin * d,
-                                   gw);
-      }
-      // Here, where the block is still in cache.
-      if (present(skip)) gx.narrow(0, begin, count).add_(skip->narrow(0, begin, count));
-    }
-  });
-  at::Tensor grad_weight;
-  if (gain) {
-    grad_weight = at::zeros({d}, partial.options());
-    auto* total = grad_weight.mutable_data_ptr<float>();
-    const float* parts = partial.const_data_ptr<float>();
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      for (std::int64_t i = 0; i < d; ++i) total[i] += parts[block * d + i];
-    }
+  for (std::size_t i = 0; i < n; ++i) {
+    if (inputs[i] == nullptr) continue;
+    const at::IntArrayRef shape = inputs[i]->sizes();
+    TORCH_CHECK(sizes.fit(line.inputs[i].shape, {shape.data(), shape.size()}),
+                "tailor::", line.name, ": ", line.inputs[i].name, " is ", shape, ", which is not (",
+                line.inputs[i].shape, ") beside the other operands (model/kernels/op_table.h)");
   }
-  return {gx, grad_weight};
-}
-
-at::Tensor swiglu_cpu(const at::Tensor& gate_up_in) {
-  const at::Tensor gate_up = gate_up_in.contiguous();
-  if (gate_up.dim() != 2 || !(is(gate_up, at::kFloat) || is(gate_up, at::kBFloat16))) {
-    return reference::swiglu(gate_up);
-  }
-  const std::int64_t rows = gate_up.size(0);
-  const std::int64_t f = gate_up.size(1) / 2;
-  at::Tensor y = at::empty({rows, f}, gate_up.options());
-  const CpuLoops& loops = cpu_loops();
-  over_rows(rows, f, [&](std::int64_t begin, std::int64_t end) {
-    if (is(gate_up, at::kFloat)) {
-      loops.swiglu_f(gate_up.const_data_ptr<float>() + begin * 2 * f, end - begin, f,
-                     y.mutable_data_ptr<float>() + begin * f);
-    } else {
-      loops.swiglu_h(half_data(gate_up) + begin * 2 * f, end - begin, f, half_data(y) + begin * f);
-    }
-  });
-  return y;
-}
-
-at::Tensor swiglu_backward_cpu(const at::Tensor& grad_in, const at::Tensor& gate_up_in) {
-  const at::Tensor gate_up = gate_up_in.contiguous();
-  const at::Tensor grad = grad_in.contiguous();
-  if (gate_up.dim() != 2 || !(is(gate_up, at::kFloat) || is(gate_up, at::kBFloat16))) {
-    return reference::swiglu_backward(grad, gate_up);
-  }
-  const std::int64_t rows = gate_up.size(0);
-  const std::int64_t f = gate_up.size(1) / 2;
-  at::Tensor out = at::empty({rows, 2 * f}, gate_up.options());
-  const CpuLoops& loops = cpu_loops();
-  over_rows(rows, f, [&](std::int64_t begin, std::int64_t end) {
-    if (is(gate_up, at::kFloat)) {
-      loops.swiglu_backward_f(grad.const_data_ptr<float>() + begin * f,
-                              gate_up.const_data_ptr<float>() + begin * 2 * f, end - begin, f,
-                              out.mutable_data_ptr<float>() + begin * 2 * f);
-    } else {
-      loops.swiglu_backward_h(half_data(grad) + begin * f, half_data(gate_up) + begin * 2 * f,
-                              end - begin, f, half_data(out) + begin * 2 * f);
-    }
-  });
-  return out;
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split_cpu(
-    const at::Tensor& qkv_in, const at::Tensor& cos, const at::Tensor& sin, std::int64_t batch,
-    std::int64_t heads, std::int64_t kv_heads) {
-  const at::Tensor qkv = qkv_in.contiguous();
-  if (!(is(qkv, at::kFloat) || is(qkv, at::kBFloat16)) || !is(cos, at::kFloat)) {
-    return reference::rope_split(qkv, cos, sin, batch, heads, kv_heads);
-  }
-  const RopeShape shape{qkv.size(0) / batch, heads, kv_heads, qkv.size(1) / (heads + 2 * kv_heads)};
-  at::Tensor q = at::empty({batch, heads, shape.sequence, shape.head_dim}, qkv.options());
-  at::Tensor k = at::empty({batch, kv_heads, shape.sequence, shape.head_dim}, qkv.options());
-  at::Tensor v = at::empty({batch, kv_heads, shape.sequence, shape.head_dim}, qkv.options());
-  const float* c = cos.const_data_ptr<float>();
-  const float* s = sin.const_data_ptr<float>();
-  const CpuLoops& loops = cpu_loops();
-  over_rows(qkv.size(0), qkv.size(1), [&](std::int64_t begin, std::int64_t end) {
-    if (is(qkv, at::kFloat)) {
-      loops.rope_split_f(qkv.const_data_ptr<float>(), begin, end, shape, c, s,
-                         q.mutable_data_ptr<float>(), k.mutable_data_ptr<float>(),
-                         v.mutable_data_ptr<float>());
-    } else {
-      loops.rope_split_h(half_data(static_cast<const at::Tensor&>(qkv)), begin, end, shape, c, s,
-                         half_data(q), half_data(k), half_data(v));
-    }
-  });
-  return {q, k, v};
-}
-
-at::Tensor rope_merge_cpu(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
-                          const at::Tensor& cos, const at::Tensor& sin) {
-  const at::Tensor q = q_in.contiguous();
-  const at::Tensor k = k_in.contiguous();
-  const at::Tensor v = v_in.contiguous();
-  if (!(is(q, at::kFloat) || is(q, at::kBFloat16)) || !is(cos, at::kFloat)) {
-    return reference::rope_merge(q, k, v, cos, sin);
-  }
-  const RopeShape shape{q.size(2), q.size(1), k.size(1), q.size(3)};
-  const std::int64_t rows = q.size(0) * shape.sequence;
-  const std::int64_t width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
-  at::Tensor qkv = at::empty({rows, width}, q.options());
-  const float* c = cos.const_data_ptr<float>();
-  const float* s = sin.const_data_ptr<float>();
-  const CpuLoops& loops = cpu_loops();
-  over_rows(rows, width, [&](std::int64_t begin, std::int64_t end) {
-    if (is(q, at::kFloat)) {
-      loops.rope_merge_f(q.const_data_ptr<float>(), k.const_data_ptr<float>(),
-                         v.const_data_ptr<float>(), begin, end, shape, c, s,
-                         qkv.mutable_data_ptr<float>());
-    } else {
-      loops.rope_merge_h(half_data(q), half_data(k), half_data(v), begin, end, shape, c, s,
-                         half_data(qkv));
-    }
-  });
-  return qkv;
-}
-
-at::Tensor cross_entropy_cpu(at::Tensor& logits, const at::Tensor& targets_in, double scale,
-                             bool with_grad, double z_loss) {
-  if (!is(logits, at::kFloat) || !logits.is_contiguous()) {
-    return reference::cross_entropy_(logits, targets_in, scale, with_grad, z_loss);
-  }
-  const at::Tensor targets = targets_in.contiguous();
-  const std::int64_t rows = logits.size(0);
-  const std::int64_t v = logits.size(1);
-  at::Tensor loss = at::empty({rows}, logits.options().dtype(at::kDouble));
-  const CpuLoops& loops = cpu_loops();
-  over_rows(rows, v, [&](std::int64_t begin, std::int64_t end) {
-    loops.cross_entropy_f(logits.mutable_data_ptr<float>() + begin * v,
-                          targets.const_data_ptr<std::int64_t>() + begin, end - begin, v,
-                          static_cast<float>(scale), with_grad, static_cast<float>(z_loss),
-                          loss.mutable_data_ptr<double>() + begin);
-  });
-  return loss;
-}
-
-at::Tensor sum_squares_cpu(const at::Tensor& x) {
-  if (!is(x, at::kFloat) || !x.is_contiguous()) return reference::sum_squares(x);
-  constexpr std::int64_t kBlock = 1 << 18;
-  const std::int64_t n = x.numel();
-  std::vector<double> partial(static_cast<std::size_t>((n + kBlock - 1) / kBlock));
-  const CpuLoops& loops = cpu_loops();
-  at::parallel_for(
-      0, static_cast<std::int64_t>(partial.size()), 1, [&](std::int64_t a, std::int64_t b) {
-        for (std::int64_t block = a; block < b; ++block) {
-          const std::int64_t begin = block * kBlock;
-          partial[static_cast<std::size_t>(block)] =
-              loops.sum_squares_f(x.const_data_ptr<float>() + begin, std::min(kBlock, n - begin));
-        }
-      });
-  at::Tensor total = at::zeros({}, x.options().dtype(at::kDouble));
-  for (const double value : partial) *total.mutable_data_ptr<double>() += value;
-  return total;
 }
 
 // Looks an operator up once. `Signature` is the C++ type of its C++ implementations.
@@ -276,6 +59,50 @@ c10::TypedOperatorHandle<Signature> find(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
+// ---- What operators give, without values.
+namespace meta {
+
+std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const std::optional<at::Tensor>&,
+                                            double, at::ScalarType dtype) {
+  return {at::empty(x.sizes(), x.options().dtype(dtype)),
+          at::empty({x.size(0)}, x.options().dtype(at::kFloat))};
+}
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor&, const at::Tensor& x,
+                                                     const std::optional<at::Tensor>& weight,
+                                                     const at::Tensor&,
+                                                     const std::optional<at::Tensor>&) {
+  return {at::empty(x.sizes(), x.options()),
+          present(weight) ? at::empty_like(*weight) : at::Tensor()};
+}
+void product_(at::Tensor&, const std::optional<at::Tensor>&, const at::Tensor&, const at::Tensor&) {
+}
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  return at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+}
+at::Tensor swiglu_backward(const at::Tensor&, const at::Tensor& gate_up) {
+  return at::empty(gate_up.sizes(), gate_up.options());
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
+                                                          const at::Tensor& cos, const at::Tensor&,
+                                                          std::int64_t batch, std::int64_t heads,
+                                                          std::int64_t kv_heads) {
+  const auto make = [&](std::int64_t count) {
+    return at::empty({batch, count, cos.size(0), 2 * cos.size(1)}, qkv.options());
+  };
+  return {make(heads), make(kv_heads), make(kv_heads)};
+}
+at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor&,
+                      const at::Tensor&, const at::Tensor&) {
+  return at::empty({q.size(0) * q.size(2), (q.size(1) + 2 * k.size(1)) * q.size(3)}, q.options());
+}
+at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor&, double, bool, double) {
+  return at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
+}
+at::Tensor sum_squares(const at::Tensor& x) {
+  return at::empty({}, x.options().dtype(at::kDouble));
+}
+
+}  // namespace meta
 }  // namespace
 
 TORCH_LIBRARY(tailor, library) {
@@ -297,30 +124,34 @@ TORCH_LIBRARY(tailor, library) {
       "z_loss=0) "
       "-> Tensor");
   library.def("sum_squares(Tensor x) -> Tensor");
+  library.def(
+      "adamw_(Tensor(a!) w, Tensor g, Tensor(b!) m, Tensor(c!) v, Tensor(d!)? low, float lr, float "
+      "beta1, float beta2, float eps, float decay, float gradient_scale, int t) -> ()");
+  library.def("embed_backward_(Tensor(a!) sum, Tensor grad, Tensor tokens) -> ()");
 }
 
-TORCH_LIBRARY_IMPL(tailor, CPU, library) {
-  library.impl("rms_norm", &rms_norm_cpu);
-  library.impl("rms_norm_backward", &rms_norm_backward_cpu);
-  library.impl("swiglu", &swiglu_cpu);
-  library.impl("swiglu_backward", &swiglu_backward_cpu);
-  library.impl("rope_split", &rope_split_cpu);
-  library.impl("rope_merge", &rope_merge_cpu);
-  library.impl("cross_entropy_", &cross_entropy_cpu);
-  library.impl("sum_squares", &sum_squares_cpu);
+TORCH_LIBRARY_IMPL(tailor, CPU, library) { register_cpu_operators(library); }
+
+// As on a GPU: operators of the CPU alone have no implementation here.
+TORCH_LIBRARY_IMPL(tailor, Meta, library) {
+#define TAILOR_CASE(NAME) library.impl(#NAME, &meta::NAME);
+  TAILOR_SHARED_OPERATORS(TAILOR_CASE)
+#undef TAILOR_CASE
 }
 
-// Devices without a kernel of their own use the reference.
-TORCH_LIBRARY_IMPL(tailor, CompositeExplicitAutograd, library) {
-  library.impl("rms_norm", &reference::rms_norm);
-  library.impl("rms_norm_backward", &reference::rms_norm_backward);
-  library.impl("product_", &reference::product_);
-  library.impl("swiglu", &reference::swiglu);
-  library.impl("swiglu_backward", &reference::swiglu_backward);
-  library.impl("rope_split", &reference::rope_split);
-  library.impl("rope_merge", &reference::rope_merge);
-  library.impl("cross_entropy_", &reference::cross_entropy_);
-  library.impl("sum_squares", &reference::sum_squares);
+Type type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return Type::f32;
+    case at::kBFloat16:
+      return Type::bf16;
+    case at::kDouble:
+      return Type::f64;
+    case at::kLong:
+      return Type::i64;
+    default:
+      return Type::other;
+  }
 }
 
 namespace op {
@@ -328,27 +159,33 @@ namespace op {
 std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x,
                                             const std::optional<at::Tensor>& weight, double eps,
                                             at::ScalarType dtype) {
-  static const auto handle = find<decltype(rms_norm_cpu)>("tailor::rms_norm");
+  static const auto handle = find<decltype(meta::rms_norm)>("tailor::rms_norm");
+  check(Op::rms_norm, std::array{given(x), given(weight)}, type_of(dtype));
   return handle.call(x, weight, eps, dtype);
 }
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& x,
                                                      const std::optional<at::Tensor>& weight,
                                                      const at::Tensor& rstd,
                                                      const std::optional<at::Tensor>& skip) {
-  static const auto handle = find<decltype(rms_norm_backward_cpu)>("tailor::rms_norm_backward");
+  static const auto handle = find<decltype(meta::rms_norm_backward)>("tailor::rms_norm_backward");
+  check(Op::rms_norm_backward,
+        std::array{given(grad), given(x), given(weight), given(rstd), given(skip)});
   return handle.call(grad, x, weight, rstd, skip);
 }
 void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::Tensor& a,
               const at::Tensor& b) {
-  static const auto handle = find<decltype(reference::product_)>("tailor::product_");
+  static const auto handle = find<decltype(meta::product_)>("tailor::product_");
+  check(Op::product_, std::array{given(out), given(base), given(a), given(b)});
   handle.call(out, base, a, b);
 }
 at::Tensor swiglu(const at::Tensor& gate_up) {
-  static const auto handle = find<decltype(swiglu_cpu)>("tailor::swiglu");
+  static const auto handle = find<decltype(meta::swiglu)>("tailor::swiglu");
+  check(Op::swiglu, std::array{given(gate_up)});
   return handle.call(gate_up);
 }
 at::Tensor swiglu_backward(const at::Tensor& grad, const at::Tensor& gate_up) {
-  static const auto handle = find<decltype(swiglu_backward_cpu)>("tailor::swiglu_backward");
+  static const auto handle = find<decltype(meta::swiglu_backward)>("tailor::swiglu_backward");
+  check(Op::swiglu_backward, std::array{given(grad), given(gate_up)});
   return handle.call(grad, gate_up);
 }
 std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
@@ -356,22 +193,43 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> rope_split(const at::Tensor& qkv,
                                                           const at::Tensor& sin, std::int64_t batch,
                                                           std::int64_t heads,
                                                           std::int64_t kv_heads) {
-  static const auto handle = find<decltype(rope_split_cpu)>("tailor::rope_split");
+  static const auto handle = find<decltype(meta::rope_split)>("tailor::rope_split");
+  check(Op::rope_split, std::array{given(qkv), given(cos), given(sin)}, Type::any,
+        {{"n", batch * (cos.dim() == 2 ? cos.size(0) : 0)},
+         {"w", (heads + 2 * kv_heads) * 2 * (cos.dim() == 2 ? cos.size(1) : 0)}});
   return handle.call(qkv, cos, sin, batch, heads, kv_heads);
 }
 at::Tensor rope_merge(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const at::Tensor& cos, const at::Tensor& sin) {
-  static const auto handle = find<decltype(rope_merge_cpu)>("tailor::rope_merge");
+  static const auto handle = find<decltype(meta::rope_merge)>("tailor::rope_merge");
+  check(Op::rope_merge, std::array{given(q), given(k), given(v), given(cos), given(sin)});
   return handle.call(q, k, v, cos, sin);
 }
 at::Tensor cross_entropy_(at::Tensor& logits, const at::Tensor& targets, double scale,
                           bool with_grad, double z_loss) {
-  static const auto handle = find<decltype(cross_entropy_cpu)>("tailor::cross_entropy_");
+  static const auto handle = find<decltype(meta::cross_entropy_)>("tailor::cross_entropy_");
+  check(Op::cross_entropy_, std::array{given(logits), given(targets)});
   return handle.call(logits, targets, scale, with_grad, z_loss);
 }
 at::Tensor sum_squares(const at::Tensor& x) {
-  static const auto handle = find<decltype(sum_squares_cpu)>("tailor::sum_squares");
+  static const auto handle = find<decltype(meta::sum_squares)>("tailor::sum_squares");
+  check(Op::sum_squares, std::array{given(x)});
   return handle.call(x);
+}
+void adamw_(at::Tensor& w, const at::Tensor& g, at::Tensor& m, at::Tensor& v,
+            const std::optional<at::Tensor>& low, double lr, double beta1, double beta2, double eps,
+            double decay, double gradient_scale, std::int64_t t) {
+  static const auto handle = find<void(at::Tensor&, const at::Tensor&, at::Tensor&, at::Tensor&,
+                                       const std::optional<at::Tensor>&, double, double, double,
+                                       double, double, double, std::int64_t)>("tailor::adamw_");
+  check(Op::adamw_, std::array{given(w), given(g), given(m), given(v), given(low)});
+  handle.call(w, g, m, v, low, lr, beta1, beta2, eps, decay, gradient_scale, t);
+}
+void embed_backward_(at::Tensor& sum, const at::Tensor& grad, const at::Tensor& tokens) {
+  static const auto handle =
+      find<void(at::Tensor&, const at::Tensor&, const at::Tensor&)>("tailor::embed_backward_");
+  check(Op::embed_backward_, std::array{given(sum), given(grad), given(tokens)});
+  handle.call(sum, grad, tokens);
 }
 
 }  // namespace op

@@ -23,6 +23,8 @@ constexpr std::int64_t kOuterBlockRows = 1024;
 // Values below which a second thread costs more than it gives.
 constexpr std::int64_t kConvertedPerTask = 65536;
 
+int multiplied_as = -1;  // Bf16ProductsAs: 0 or 1; -1 = as the CPU says
+
 bool find_whether_cpu_multiplies_bf16() {
 #ifdef __x86_64__
   __builtin_cpu_init();
@@ -86,49 +88,71 @@ void wide_product_block(const at::Tensor& a, const at::Tensor& b, at::Tensor out
   narrow(wide_out, out);
 }
 
-// A GPU adds a product to fp32 sums where it is made.
-bool summed_in_place(const at::Tensor& out, const at::Tensor& a) {
-  return !out.is_cpu() && out.scalar_type() == at::kFloat && a.scalar_type() == at::kBFloat16;
+// fp32 sums of bf16 products: an operator, for a GPU adds them where they are made.
+bool mixed(const at::Tensor& out, const at::Tensor& a) {
+  return out.scalar_type() == at::kFloat && a.scalar_type() == at::kBFloat16;
+}
+
+// The products of blocks of widened rows.
+void widened_product(at::Tensor& out_nm, const at::Tensor& a_nk, const at::Tensor& b_km, bool add) {
+  const std::int64_t rows = a_nk.size(0);
+  const std::int64_t block = std::min(kBlockRows, rows);
+  const at::Tensor a = a_nk.contiguous();
+  const at::Tensor b = widen_all(b_km);
+  at::Tensor wide_a = scratch(block, a.size(1));
+  at::Tensor wide_out;
+  if (out_nm.scalar_type() != at::kFloat) wide_out = scratch(block, b.size(1));
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t count = std::min(block, rows - begin);
+    wide_product_block(widen(a.narrow(0, begin, count), wide_a), b, out_nm.narrow(0, begin, count),
+                       add, wide_out);
+  }
 }
 
 }  // namespace
 
 bool cpu_multiplies_bf16() {
   static const bool yes = find_whether_cpu_multiplies_bf16();
-  return yes;
+  return multiplied_as >= 0 ? multiplied_as == 1 : yes;
 }
+
+Bf16ProductsAs::Bf16ProductsAs(bool multiplied) : before_(multiplied_as) {
+  multiplied_as = multiplied ? 1 : 0;
+}
+Bf16ProductsAs::~Bf16ProductsAs() { multiplied_as = before_; }
 
 bool widened(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 && x.is_cpu() && !cpu_multiplies_bf16();
 }
 
 void multiply_into(at::Tensor& out_nm, const at::Tensor& a_nk, const at::Tensor& b_km, bool add) {
-  if (widened(a_nk)) {
-    const std::int64_t rows = a_nk.size(0);
-    const std::int64_t block = std::min(kBlockRows, rows);
-    const at::Tensor a = a_nk.contiguous();
-    const at::Tensor b = widen_all(b_km);
-    at::Tensor wide_a = scratch(block, a.size(1));
-    at::Tensor wide_out;
-    if (out_nm.scalar_type() != at::kFloat) wide_out = scratch(block, b.size(1));
-    for (std::int64_t begin = 0; begin < rows; begin += block) {
-      const std::int64_t count = std::min(block, rows - begin);
-      wide_product_block(widen(a.narrow(0, begin, count), wide_a), b,
-                         out_nm.narrow(0, begin, count), add, wide_out);
-    }
+  if (mixed(out_nm, a_nk)) {
+    op::product_(out_nm, add ? std::optional<at::Tensor>(out_nm) : std::nullopt, a_nk, b_km);
+  } else if (widened(a_nk)) {
+    widened_product(out_nm, a_nk, b_km, add);
   } else if (out_nm.scalar_type() == a_nk.scalar_type()) {
     add ? out_nm.addmm_(a_nk, b_km) : at::mm_out(out_nm, a_nk, b_km);
-  } else if (summed_in_place(out_nm, a_nk)) {
-    op::product_(out_nm, add ? std::optional<at::Tensor>(out_nm) : std::nullopt, a_nk, b_km);
   } else {
     const at::Tensor product = at::mm(a_nk, b_km);
     add ? out_nm.add_(product) : out_nm.copy_(product);
   }
 }
 
+void product_cpu(at::Tensor& out_nm, const std::optional<at::Tensor>& base_nm,
+                 const at::Tensor& a_nk, const at::Tensor& b_km) {
+  const bool add = base_nm && base_nm->defined();
+  if (add && !base_nm->is_same(out_nm)) out_nm.copy_(*base_nm);
+  if (widened(a_nk)) {
+    widened_product(out_nm, a_nk, b_km, add);
+    return;
+  }
+  const at::Tensor product = at::mm(a_nk, b_km);
+  add ? out_nm.add_(product) : out_nm.copy_(product);
+}
+
 void add_product(at::Tensor& out_nm, const at::Tensor& base_nm, const at::Tensor& a_nk,
                  const at::Tensor& b_km) {
-  if (summed_in_place(out_nm, a_nk)) {
+  if (mixed(out_nm, a_nk)) {
     op::product_(out_nm, base_nm, a_nk, b_km);
   } else {
     out_nm.copy_(base_nm);

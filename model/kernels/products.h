@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace tailor::kernels {
 
 /// True if products of `x` are made in fp32: bf16 on a CPU that does not multiply bf16 itself.
@@ -12,6 +14,10 @@ bool widened(const at::Tensor& x);
 
 /// out_nm = a_nk b_km, or out_nm += a_nk b_km with `add`.
 void multiply_into(at::Tensor& out_nm, const at::Tensor& a_nk, const at::Tensor& b_km, bool add);
+
+/// op::product_ on a CPU.
+void product_cpu(at::Tensor& out_nm, const std::optional<at::Tensor>& base_nm,
+                 const at::Tensor& a_nk, const at::Tensor& b_km);
 
 /// out_nm = base_nm + a_nk b_km; `out` and `base` have one type and do not overlap.
 void add_product(at::Tensor& out_nm, const at::Tensor& base_nm, const at::Tensor& a_nk,

@@ -144,24 +144,29 @@ const Plan& plan_of(cublasLtHandle_t handle, const Shape& shape) {
 
 void product_(at::Tensor& out, const std::optional<at::Tensor>& base, const at::Tensor& a_in,
               const at::Tensor& b_in) {
-  const bool based = base && base->defined();
-  TORCH_CHECK(out.dim() == 2 && a_in.dim() == 2 && b_in.dim() == 2 && a_in.size(0) == out.size(0) &&
-                  a_in.size(1) == b_in.size(0) && b_in.size(1) == out.size(1) &&
-                  (!based || base->sizes() == out.sizes()),
-              "product_ takes (n, m), (n, m), (n, k) and (k, m)");
-  TORCH_CHECK(out.scalar_type() == at::kFloat && (!based || base->scalar_type() == at::kFloat) &&
-                  a_in.scalar_type() == at::kBFloat16 && b_in.scalar_type() == at::kBFloat16,
-              "product_ on a GPU takes fp32 sums of bf16 products");
-  TORCH_CHECK(dense_rows(out) && (!based || dense_rows(*base)),
-              "product_ writes and adds to dense rows");
   if (out.numel() == 0) return;
+  const bool based = base && base->defined();
+  if (!dense_rows(out)) {
+    at::Tensor copy = at::empty(out.sizes(), out.options());
+    product_(copy, base, a_in, b_in);
+    out.copy_(copy);
+    return;
+  }
+  if (a_in.size(1) == 0) {  // no rows were multiplied: cuBLASLt has no algorithm for that
+    if (!based) {
+      out.zero_();
+    } else if (!base->is_same(out)) {
+      out.copy_(*base);
+    }
+    return;
+  }
   const c10::cuda::CUDAGuard guard(out.device());
   const auto dense = [](const at::Tensor& m) {
     return dense_rows(m) || dense_columns(m) ? m : m.contiguous();
   };
   const at::Tensor a = dense(a_in);
   const at::Tensor b = dense(b_in);
-  const at::Tensor& sum = based ? *base : out;
+  const at::Tensor sum = !based ? out : dense_rows(*base) ? *base : base->contiguous();
   const Shape shape{out.device().index(),
                     out.size(0),
                     out.size(1),

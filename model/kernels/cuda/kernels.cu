@@ -20,7 +20,6 @@ constexpr int kRowsOfPartial = 32;  // rows whose gain gradients one block sums
 constexpr int kLongBlock = 512;
 constexpr int kSumBlock = 256;
 constexpr std::int64_t kSharedFloats = 12288;  // 48 KiB: no opt-in needed on any device
-static_assert(kNormWidthMax == kSharedFloats);
 
 template <typename T>
 __device__ T warp_sum(T x) {
@@ -92,22 +91,25 @@ __global__ void rms_norm_kernel(const X* x, std::int64_t stride, const float* w,
 }
 
 // A block takes kRowsOfPartial rows, its warps in turn. `partial` (may be null) gets the block's
-// column sums: each warp sums its rows in shared memory, then the warps are added in order.
+// column sums: each warp sums its rows in shared memory, then the warps are added in order. Rows
+// that do not fit there (not `shared_sums`) have one warp, which sums in `partial` itself: a lane
+// always meets the same columns, so none waits for another.
 template <int N, typename X, typename Y>
 __global__ void rms_norm_backward_kernel(const Y* g, std::int64_t g_stride, const X* x,
                                          std::int64_t stride, const float* w, const float* rstd,
                                          const X* skip, std::int64_t skip_stride, std::int64_t rows,
                                          std::int64_t d, X* gx, std::int64_t gx_stride,
-                                         float* partial) {
+                                         float* partial, bool shared_sums) {
   extern __shared__ float columns[];  // (warps, d)
   const int warps = static_cast<int>(blockDim.y);
   const int thread = static_cast<int>(threadIdx.y * kWarp + threadIdx.x);
   const int threads = warps * kWarp;
   float* mine = nullptr;
   if (partial != nullptr) {
-    for (std::int64_t i = thread; i < warps * d; i += threads) columns[i] = 0;
+    mine = shared_sums ? columns + threadIdx.y * d : partial + blockIdx.x * d;
+    float* const sums = shared_sums ? columns : mine;
+    for (std::int64_t i = thread; i < warps * d; i += threads) sums[i] = 0;
     __syncthreads();
-    mine = columns + threadIdx.y * d;
   }
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kRowsOfPartial;
   const std::int64_t end = begin + kRowsOfPartial < rows ? begin + kRowsOfPartial : rows;
@@ -116,7 +118,7 @@ __global__ void rms_norm_backward_kernel(const Y* g, std::int64_t g_stride, cons
                              skip != nullptr ? skip + row * skip_stride : nullptr, d,
                              gx + row * gx_stride, mine);
   }
-  if (partial == nullptr) return;
+  if (partial == nullptr || !shared_sums) return;
   __syncthreads();
   for (std::int64_t i = thread; i < d; i += threads) {
     float sum = 0;
@@ -228,18 +230,31 @@ T* typed(const Matrix& m) {
   return static_cast<T*>(m.data);
 }
 
-// Calls launch(pointer to X, pointer to Y, packs of 8 or 1 as a constant) for the types of a norm.
+// The types of the lists of op_table.h.
+struct Types {
+  using f32 = float;
+  using bf16 = Bf16;
+};
+constexpr Element element(Type type) {
+  return type == Type::bf16 ? Element::kBf16 : Element::kFloat;
+}
+
+// Calls launch(pointer to X, pointer to Y, packs of 8 or 1 as a constant) for the types of a norm,
+// one instance for each that op_table.h lists.
 template <typename Launch>
 cudaError_t for_types(Element x, Element y, bool by_eight, const Launch& launch) {
-  const auto sized = [&](auto* of_x, auto* of_y) {
+  [[maybe_unused]] const auto sized = [&](auto* of_x, auto* of_y) {
     by_eight ? launch(of_x, of_y, std::integral_constant<int, 8>())
              : launch(of_x, of_y, std::integral_constant<int, 1>());
     return cudaGetLastError();
   };
-  float* const f = nullptr;
-  Bf16* const h = nullptr;
-  if (x == Element::kFloat) return y == Element::kFloat ? sized(f, f) : sized(f, h);
-  return y == Element::kBf16 ? sized(h, h) : cudaErrorInvalidValue;
+#define TAILOR_CASE(X, Y)                                                           \
+  if (x == element(Type::X) && y == element(Type::Y)) {                             \
+    return sized(static_cast<Types::X*>(nullptr), static_cast<Types::Y*>(nullptr)); \
+  }
+  TAILOR_NORM_TYPES(TAILOR_CASE)
+#undef TAILOR_CASE
+  return cudaErrorInvalidValue;
 }
 
 template <typename Pointer>
@@ -248,13 +263,16 @@ using Pointee = std::remove_pointer_t<Pointer>;
 // The same for kernels with one type.
 template <typename Launch>
 cudaError_t for_type(Element x, bool by_eight, const Launch& launch) {
-  const auto sized = [&](auto* of_x) {
+  [[maybe_unused]] const auto sized = [&](auto* of_x) {
     by_eight ? launch(of_x, std::integral_constant<int, 8>())
              : launch(of_x, std::integral_constant<int, 1>());
     return cudaGetLastError();
   };
-  return x == Element::kFloat ? sized(static_cast<float*>(nullptr))
-                              : sized(static_cast<Bf16*>(nullptr));
+#define TAILOR_CASE(X, Y) \
+  if (x == element(Type::X)) return sized(static_cast<Types::X*>(nullptr));
+  TAILOR_ONE_TYPE(TAILOR_CASE)
+#undef TAILOR_CASE
+  return cudaErrorInvalidValue;
 }
 
 template <bool split>
@@ -300,18 +318,18 @@ cudaError_t rms_norm(Matrix x, const float* w, std::int64_t rows, std::int64_t d
 cudaError_t rms_norm_backward(Matrix g, Matrix x, const float* w, const float* rstd, Matrix skip,
                               std::int64_t rows, std::int64_t d, Matrix gx, float* gw,
                               float* partial, cudaStream_t stream) {
-  if (gw != nullptr && d > kNormWidthMax) return cudaErrorInvalidValue;
   if (rows == 0) {
     return gw == nullptr ? cudaSuccess
                          : cudaMemsetAsync(gw, 0, static_cast<std::size_t>(d) * sizeof *gw, stream);
   }
   const bool by_eight =
       d % 8 == 0 && packs(g) && packs(x) && packs(skip) && packs(gx) && aligned(w);
-  // As many warps as have room for their column sums.
+  // As many warps as have room for their column sums; one if none has.
   unsigned warps = kRowsOfBlock;
-  while (gw != nullptr && warps * d > kSharedFloats) warps /= 2;
+  while (gw != nullptr && warps > 1 && warps * d > kSharedFloats) warps /= 2;
+  const bool shared_sums = d <= kSharedFloats;
   const std::size_t shared =
-      gw != nullptr ? warps * static_cast<std::size_t>(d) * sizeof(float) : 0;
+      gw != nullptr && shared_sums ? warps * static_cast<std::size_t>(d) * sizeof(float) : 0;
   const auto groups = static_cast<unsigned>(rms_norm_partial_rows(rows));
   const cudaError_t status =
       for_types(x.type, g.type, by_eight, [&](auto* x_type, auto* y_type, auto n) {
@@ -319,7 +337,7 @@ cudaError_t rms_norm_backward(Matrix g, Matrix x, const float* w, const float* r
         using Y = Pointee<decltype(y_type)>;
         rms_norm_backward_kernel<n(), X, Y><<<groups, dim3(kWarp, warps), shared, stream>>>(
             typed<Y>(g), g.stride, typed<X>(x), x.stride, w, rstd, typed<X>(skip), skip.stride,
-            rows, d, typed<X>(gx), gx.stride, gw != nullptr ? partial : nullptr);
+            rows, d, typed<X>(gx), gx.stride, gw != nullptr ? partial : nullptr, shared_sums);
       });
   if (status != cudaSuccess || gw == nullptr) return status;
   column_sum_kernel<<<static_cast<unsigned>((d + kWarp - 1) / kWarp), dim3(kWarp, kWarp), 0,

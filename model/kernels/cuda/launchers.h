@@ -1,9 +1,10 @@
 // Launchers of Tailor's CUDA kernels: plain pointers and a stream, no LibTorch, so that nvcc
 // compiles them in seconds. plugin.cc registers them. bf16 values are passed as their 16 bits.
 //
-// All matrices are row-major with dense rows. Launchers are asynchronous, allocate nothing, may be
-// captured in a CUDA graph, and report a failed launch by its cudaError_t. Results do not depend on
-// the device or on timing: every sum has one order, fixed by the shape.
+// All matrices are row-major with dense rows. Types are those of the lists of op_table.h; others
+// give cudaErrorInvalidValue. Launchers are asynchronous, allocate nothing, may be captured in a
+// CUDA graph, and report a failed launch by its cudaError_t. Results do not depend on the device or
+// on timing: every sum has one order, fixed by the shape.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,15 +30,12 @@ cudaError_t rms_norm(Matrix x, const float* w, std::int64_t rows, std::int64_t d
                      Matrix y, float* rstd, cudaStream_t stream);
 
 /// gx = the norm's gradient + skip (of x's type; `skip.data` may be null), and gw (d) if it is
-/// given; `partial` then holds rms_norm_partial_rows(rows) * d floats. cudaErrorInvalidValue when d
-/// exceeds kNormWidthMax and gw is wanted.
+/// given; `partial` then holds rms_norm_partial_rows(rows) * d floats.
 cudaError_t rms_norm_backward(Matrix g, Matrix x, const float* w, const float* rstd, Matrix skip,
                               std::int64_t rows, std::int64_t d, Matrix gx, float* gw,
                               float* partial, cudaStream_t stream);
 /// Rows of the scratch matrix: fixed by `rows`, so sums have one order.
 std::int64_t rms_norm_partial_rows(std::int64_t rows);
-/// The sums of one block stand in shared memory.
-constexpr std::int64_t kNormWidthMax = 12288;
 
 /// y (rows, f) = silu(gate) * up of gate_up (rows, 2f).
 cudaError_t swiglu(Matrix gate_up, std::int64_t rows, std::int64_t f, Matrix y,

@@ -109,18 +109,24 @@ void check_norm(std::int64_t d, bool gain, bool with_skip) {
   }
 }
 
+// The types of the lists of op_table.h.
+struct Types {
+  using f32 = float;
+  using bf16 = Bf16;
+};
+
 TEST(CudaBodiesTest, RmsNormAndItsGradientAreTheReferences) {
   for (const bool gain : {true, false}) {
     for (const bool skip : {true, false}) {
-      for (const std::int64_t d : {8, 256, 264, 776}) {
-        check_norm<8, float, float>(d, gain, skip);
-        check_norm<8, float, Bf16>(d, gain, skip);
-        check_norm<8, Bf16, Bf16>(d, gain, skip);
+      for (const std::int64_t d : {8, 256, 264, 776, 16384}) {
+#define TAILOR_CASE(X, Y) check_norm<8, Types::X, Types::Y>(d, gain, skip);
+        TAILOR_NORM_TYPES(TAILOR_CASE)
+#undef TAILOR_CASE
       }
       for (const std::int64_t d : {3, 7, 64, 301}) {
-        check_norm<1, float, float>(d, gain, skip);
-        check_norm<1, float, Bf16>(d, gain, skip);
-        check_norm<1, Bf16, Bf16>(d, gain, skip);
+#define TAILOR_CASE(X, Y) check_norm<1, Types::X, Types::Y>(d, gain, skip);
+        TAILOR_NORM_TYPES(TAILOR_CASE)
+#undef TAILOR_CASE
       }
     }
   }
@@ -145,12 +151,14 @@ void check_swiglu(std::int64_t f) {
 
 TEST(CudaBodiesTest, SwigluAndItsGradientAreTheReferences) {
   for (const std::int64_t f : {8, 256, 520}) {
-    check_swiglu<8, float>(f);
-    check_swiglu<8, Bf16>(f);
+#define TAILOR_CASE(X, Y) check_swiglu<8, Types::X>(f);
+    TAILOR_ONE_TYPE(TAILOR_CASE)
+#undef TAILOR_CASE
   }
   for (const std::int64_t f : {1, 33, 77}) {
-    check_swiglu<1, float>(f);
-    check_swiglu<1, Bf16>(f);
+#define TAILOR_CASE(X, Y) check_swiglu<1, Types::X>(f);
+    TAILOR_ONE_TYPE(TAILOR_CASE)
+#undef TAILOR_CASE
   }
 }
 

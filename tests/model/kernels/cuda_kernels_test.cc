@@ -19,12 +19,15 @@
 #include "model/train/staging.h"
 #include "model/train/step.h"
 #include "tests/model/gpu.h"
+#include "tests/model/kernels/op_calls.h"
+#include "tests/model/kernels/op_choices.h"
+#include "tests/model/kernels/op_walk.h"
 #include "tests/model/support.h"
 
 namespace tailor::kernels {
 namespace {
 
-using test::relative_difference;
+using tailor::test::relative_difference;
 
 const at::Device kGpu(at::kCUDA, 0);
 
@@ -37,44 +40,78 @@ std::optional<at::Tensor> optional_wide(const at::Tensor& x) {
 }
 double rounding(at::ScalarType type) { return type == at::kFloat ? 5e-6 : 1.0 / 128; }
 
-class CudaKernels : public test::GpuTest {
+class CudaKernels : public tailor::test::GpuTest {
  protected:
   at::Tensor draw(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
     return at::randn(sizes).to(kGpu, type);
   }
 };
 
+// Needs CUDA's libraries alone, no GPU.
+TEST(CudaOperators, ThePluginRegistersTheOperatorsOfTheTableAndNoOthers) {
+  if (tailor::test::gpus().plugin == nullptr) GTEST_SKIP() << tailor::test::gpus().reason;
+  for (const Operator& line : kOperators) {
+    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("tailor::" + std::string(line.name)).c_str(), "");
+    EXPECT_EQ(handle.hasKernelForDispatchKey(c10::DispatchKey::CUDA), !line.cpu_only) << line.name;
+  }
+}
+
+// Every line of op_table.h: all combinations, sizes and layouts, and what is refused.
+TEST_F(CudaKernels, EveryListedCombinationGivesTheValuesOfTheReference) {
+  test::expect_every_listed_call_right(kGpu);
+}
+
+TEST_F(CudaKernels, EveryListedCombinationTakesEveryLayout) {
+  test::expect_every_layout_right(kGpu);
+}
+
+TEST_F(CudaKernels, EveryOtherCombinationIsRefusedInTheSameWordsAsOnTheCpu) {
+  test::expect_every_other_call_refused(kGpu);
+}
+
+// What op_walk_test.cc takes on the meta level.
+TEST_F(CudaKernels, EveryFormAndOptionTrainsAndIsEvaluated) {
+  test::Record record;
+  for (const test::Choice& choice : test::all_choices()) test::walk(choice, kGpu, record);
+  std::string missing;
+  for (const std::string& text : test::missing(kOperators, record, /*cpu=*/false)) {
+    missing += "\n  " + text;
+  }
+  EXPECT_EQ(missing, "");
+}
+
 TEST_F(CudaKernels, RmsNormAndItsGradientAgreeWithTheReference) {
-  struct Types {
-    at::ScalarType x, y;
-  };
-  // 7 and 301 are read one value at a time; 4096 and 12288 leave room for fewer warps.
-  for (const std::int64_t d : {7, 64, 301, 768, 2048, 4096, 12288}) {
-    for (const Types types : {Types{at::kFloat, at::kFloat}, Types{at::kFloat, at::kBFloat16},
-                              Types{at::kBFloat16, at::kBFloat16}}) {
+  // 7 and 301 are read one value at a time; 4096 and 12288 leave room for fewer warps, and wider
+  // rows sum the gain's gradient in the GPU's memory.
+  for (const std::int64_t d : {7, 64, 301, 768, 2048, 4096, 12288, 12289, 16384}) {
+    const auto check = [&](at::ScalarType x_type, at::ScalarType y_type) {
       for (const bool gain : {true, false}) {
         for (const bool with_skip : {true, false}) {
-          SCOPED_TRACE(testing::Message() << "d " << d << " x " << types.x << " y " << types.y
+          SCOPED_TRACE(testing::Message() << "d " << d << " x " << x_type << " y " << y_type
                                           << " gain " << gain << " skip " << with_skip);
           const std::int64_t rows = 133;
-          const at::Tensor x = draw({rows, d + 8}, types.x).narrow(1, 0, d);
+          const at::Tensor x = draw({rows, d + 8}, x_type).narrow(1, 0, d);
           const at::Tensor w = gain ? draw({d}) : at::Tensor();
-          const at::Tensor g = draw({rows, d}, types.y);
-          const at::Tensor skip = with_skip ? draw({rows, d}, types.x) : at::Tensor();
-          const auto [y, rstd] = op::rms_norm(x, optional(w), 1e-5, types.y);
+          const at::Tensor g = draw({rows, d}, y_type);
+          const at::Tensor skip = with_skip ? draw({rows, d}, x_type) : at::Tensor();
+          const auto [y, rstd] = op::rms_norm(x, optional(w), 1e-5, y_type);
           const auto [gx, gw] = op::rms_norm_backward(g, x, optional(w), rstd, optional(skip));
           const auto [y2, rstd2] =
               reference::rms_norm(wide(x), optional_wide(w), 1e-5, at::kDouble);
           const auto [gx2, gw2] = reference::rms_norm_backward(wide(g), wide(x), optional_wide(w),
                                                                rstd2, optional_wide(skip));
-          EXPECT_LT(relative_difference(wide(y), y2), rounding(types.y));
-          EXPECT_LT(relative_difference(wide(gx), gx2), rounding(types.x));
+          EXPECT_LT(relative_difference(wide(y), y2), rounding(y_type));
+          EXPECT_LT(relative_difference(wide(gx), gx2), rounding(x_type));
           if (gain) {
             EXPECT_LT(relative_difference(wide(gw), gw2), 5e-6);
           }
         }
       }
-    }
+    };
+#define TAILOR_CASE(X, Y) check(test::scalar_of(Type::X), test::scalar_of(Type::Y));
+    TAILOR_NORM_TYPES(TAILOR_CASE)
+#undef TAILOR_CASE
   }
 }
 
@@ -152,7 +189,7 @@ TEST_F(CudaKernels, ASumOfSquaresIsThatOfDoublesAndTheSameOnEveryRun) {
     const at::Tensor x = draw({n});
     const at::Tensor sum = op::sum_squares(x);
     EXPECT_LT(relative_difference(wide(sum), wide(x).square().sum()), 1e-12) << n;
-    EXPECT_TRUE(test::same_bits(sum.to(at::kCPU), op::sum_squares(x).to(at::kCPU)));
+    EXPECT_TRUE(tailor::test::same_bits(sum.to(at::kCPU), op::sum_squares(x).to(at::kCPU)));
     // From an address that is no multiple of 16.
     const at::Tensor tail = x.narrow(0, n / 2, n - n / 2);
     EXPECT_LT(relative_difference(wide(op::sum_squares(tail)), wide(tail).square().sum()), 1e-12);
@@ -197,7 +234,7 @@ struct Training {
 };
 
 std::vector<shape::Architecture> architectures() {
-  shape::Architecture conventional = test::small_architecture();
+  shape::Architecture conventional = tailor::test::small_architecture();
   conventional.head_dim = 16;
   shape::Architecture hourglass = conventional;
   hourglass.ffn_kind = shape::FfnKind::kHourglass;
@@ -244,19 +281,19 @@ TEST_F(CudaKernels, RecordedStepsAreThePlainOnesBitForBit) {
       }
       ASSERT_TRUE(runner.recorded());
       for (std::size_t i = 0; i < got.size(); ++i) {
-        EXPECT_TRUE(test::same_bits(got[i].to(at::kCPU), wanted[i].to(at::kCPU)))
+        EXPECT_TRUE(tailor::test::same_bits(got[i].to(at::kCPU), wanted[i].to(at::kCPU)))
             << "step " << i << ": " << wide(got[i])[0].item<double>() << " and "
             << wide(wanted[i])[0].item<double>();
       }
-      EXPECT_TRUE(test::same_bits(plain.decoder.parameters().flat().to(at::kCPU),
-                                  recorded.decoder.parameters().flat().to(at::kCPU)));
+      EXPECT_TRUE(tailor::test::same_bits(plain.decoder.parameters().flat().to(at::kCPU),
+                                          recorded.decoder.parameters().flat().to(at::kCPU)));
       EXPECT_EQ(recorded.optimizer.steps(), 20);
     }
   }
 }
 
 TEST_F(CudaKernels, AStepThatIsNotFiniteChangesNoWeightInARecordingEither) {
-  Training run(test::small_architecture(), kGpu, false);
+  Training run(tailor::test::small_architecture(), kGpu, false);
   train::GraphedStep runner(run.step, make_graph(), 1);
   const at::Tensor tokens = at::zeros({4, 16}, at::kLong);
   for (int i = 0; i < 3; ++i) runner.run(tokens, tokens, 1e-3);
@@ -268,7 +305,7 @@ TEST_F(CudaKernels, AStepThatIsNotFiniteChangesNoWeightInARecordingEither) {
   EXPECT_FALSE(std::isfinite(numbers[0].item<double>()) &&
                std::isfinite(numbers[1].item<double>()));
   runner.run(tokens, tokens, 1e-3);
-  EXPECT_TRUE(test::same_bits(flat.to(at::kCPU), broken));
+  EXPECT_TRUE(tailor::test::same_bits(flat.to(at::kCPU), broken));
 }
 
 TEST_F(CudaKernels, StagedBatchesArriveWhileStepsRun) {

@@ -8,10 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "model/kernels/op_check.h"
 
 namespace tailor {
 namespace {
@@ -128,6 +131,58 @@ TEST(CudaPluginTest, EveryKernelIsThereForEveryArchitecture) {
   while (std::getline(wanted, architecture, ',')) {
     EXPECT_TRUE(found.contains(static_cast<std::uint32_t>(std::stoul(architecture))))
         << "no machine code for sm_" << architecture;
+  }
+}
+
+// Instances of kernel template `kernel` in the names of `file`: "8 f32 bf16" for values a lane
+// takes at a time and types. A mangled name goes on "kernelILi8EfNS1_4Bf16EEEv...": a repeated type
+// is written S4_.
+std::set<std::string> instances_of(const std::string& file, const std::string& kernel) {
+  const std::regex types("f|NS[0-9A-Z]*_4Bf16E|S[0-9A-Z]*_");
+  std::set<std::string> found;
+  const std::string start = std::to_string(kernel.size()) + kernel + "ILi";
+  for (std::size_t at = file.find(start); at != std::string::npos; at = file.find(start, at + 1)) {
+    std::size_t next = at + start.size();
+    std::string text(1, file[next]);
+    next += 2;                                        // the digit and its E
+    if (file.compare(next, 2, "Lb") == 0) next += 4;  // rope_kernel's direction
+    std::smatch type;
+    std::string last;
+    const std::string rest = file.substr(next, 40);
+    auto from = rest.begin();
+    while (
+        std::regex_search(from, rest.end(), type, types, std::regex_constants::match_continuous)) {
+      if (type.str()[0] != 'S') last = type.str() == "f" ? "f32" : "bf16";
+      text += " " + last;
+      from += type.length();
+    }
+    found.insert(text);
+  }
+  return found;
+}
+
+// nvcc made what op_table.h lists, no more and no less.
+TEST(CudaPluginTest, KernelsHaveTheCombinationsOfTheTableOfOperators) {
+  std::ifstream stream(std::string(TAILOR_BIN_DIR) + "/libtailor_cuda.so", std::ios::binary);
+  const std::string file((std::istreambuf_iterator<char>(stream)), {});
+  using namespace kernels;
+  for (const char* name : {"rms_norm", "rms_norm_backward", "swiglu", "swiglu_backward",
+                           "rope_split", "rope_merge", "cross_entropy_"}) {
+    const Operator* line = find_operator(kOperators, name);
+    ASSERT_NE(line, nullptr) << name;
+    const bool norm = std::string(name).starts_with("rms_norm");
+    std::set<std::string> wanted;
+    for (const Combination& combination : combinations_of(*line)) {
+      for (const char* lanes : {"1", "8"}) {
+        std::string text = std::string(lanes) + " " + std::string(type_name(combination.x));
+        if (norm) text += " " + std::string(type_name(combination.y));
+        wanted.insert(text);
+      }
+    }
+    std::string kernel = name;
+    if (kernel.starts_with("rope")) kernel = "rope";
+    if (kernel.ends_with("_")) kernel.pop_back();
+    EXPECT_EQ(instances_of(file, kernel + "_kernel"), wanted) << name;
   }
 }
 

@@ -80,17 +80,16 @@ TEST(LinearCrossEntropyTest, TheZLossAddsItsSquareOfLogZAndItsGradient) {
     EXPECT_LT(relative_difference(w32.grad(), w.grad()), 2e-6);
   }
   const c10::NoGradGuard no_grad;
-  at::Tensor probe = x0.to(at::kDouble);
-  const at::Tensor wide = w0.to(at::kDouble);
-  const double h = 1e-5;
+  at::Tensor probe = x0.clone();
+  const float h = 1.0f / 256;  // fp32 scores: the difference keeps four digits
   for (const auto& [row, column] : {std::pair{0, 0}, {3, 5}, {10, 2}, {2, 1}}) {
-    const double at = probe[row][column].item<double>();
+    const auto at = probe[row][column].item<float>();
     probe[row][column] = at + h;
-    const double up = linear_cross_entropy(probe, wide, targets, 0.5, 0, z).item<double>();
+    const double up = linear_cross_entropy(probe, w0, targets, 0.5, 0, z).item<double>();
     probe[row][column] = at - h;
-    const double down = linear_cross_entropy(probe, wide, targets, 0.5, 0, z).item<double>();
+    const double down = linear_cross_entropy(probe, w0, targets, 0.5, 0, z).item<double>();
     probe[row][column] = at;
-    EXPECT_NEAR((up - down) / (2 * h), x.grad()[row][column].item<double>(), 1e-7)
+    EXPECT_NEAR((up - down) / (2 * h), x.grad()[row][column].item<double>(), 5e-4)
         << row << " " << column;
   }
 }

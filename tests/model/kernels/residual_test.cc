@@ -5,6 +5,7 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include "model/kernels/linear.h"
 #include "model/kernels/ops.h"
 #include "tests/model/support.h"
 
@@ -61,12 +62,17 @@ TEST(ResidualTest, AProductIsMadeOrAddedForEveryLayoutOfItsFactors) {
   for (const at::Tensor& left : {a, a_t}) {
     for (const at::Tensor& right : {b, b_t}) {
       at::Tensor out = at::randn({5, 4});
-      op::product_(out, std::nullopt, left, right);
-      EXPECT_LT(test::relative_difference(out, wanted), 1e-6);
-      op::product_(out, base, left, right);
-      EXPECT_LT(test::relative_difference(out, wanted + base), 1e-6);
-      op::product_(out, out, left, right);
-      EXPECT_LT(test::relative_difference(out, wanted * 2 + base), 1e-6);
+      for (const bool multiplied : {false, true}) {
+        const Bf16ProductsAs as(multiplied);
+        // bf16 products of a CPU are rounded to bf16 before they are added.
+        const double rounding = multiplied ? 1.0 / 128 : 1e-6;
+        op::product_(out, std::nullopt, left, right);
+        EXPECT_LT(test::relative_difference(out, wanted), rounding);
+        op::product_(out, base, left, right);
+        EXPECT_LT(test::relative_difference(out, wanted + base), rounding);
+        op::product_(out, out, left, right);
+        EXPECT_LT(test::relative_difference(out, wanted * 2 + base), rounding);
+      }
     }
   }
 }
