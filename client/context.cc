@@ -5,9 +5,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "base/config.h"
 #include "base/ids.h"
+#include "base/text.h"
 
 namespace tailor::client {
 namespace {
@@ -93,24 +95,96 @@ gpr_timespec Context::deadline() const {
       gpr_time_from_millis(static_cast<std::int64_t>(timeout_s * 1000), GPR_TIMESPAN));
 }
 
+namespace {
+
+/// What a call that did not get through says about the other end.
+enum class Peer { kCoordinator, kOther, kNobody };
+
+Peer ask_peer(v1::CoordinatorService::Stub& stub) {
+  grpc::ClientContext context;
+  context.set_deadline(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(2, GPR_TIMESPAN)));
+  v1::GetInfoResponse answer;
+  switch (static_cast<Code>(stub.GetInfo(&context, {}, &answer).error_code())) {
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+      return Peer::kNobody;
+    case Code::kUnimplemented:
+      return Peer::kOther;
+    default:
+      return Peer::kCoordinator;
+  }
+}
+
+}  // namespace
+
 void Context::check(const grpc::Status& status) const {
   if (status.ok()) return;
   const auto code = static_cast<Code>(status.error_code());
-  if (code == Code::kUnavailable) {
-    const Setting address = coordinator();
-    throw Failure(Exit::kUnreachable,
-                  fmt::format("no coordinator answers at {} (from {}): {}. Start one with "
-                              "`tailor-coordinator --database tailor.db`, or name another with "
-                              "--coordinator HOST:PORT or TAILOR_COORDINATOR",
-                              address.value, address.origin, status.error_message()));
+  const Setting address = coordinator();
+  const std::string said = status.error_message().empty()
+                               ? fmt::format("no reason given ({})", code_name(code))
+                               : status.error_message();
+  const auto something_else = [&] {
+    return Failure(
+        Exit::kUnreachable,
+        fmt::format("what answers at {} (from {}) is no Tailor coordinator: {}. The port for "
+                    "clients is that of its --listen (7070), not of the dashboard",
+                    address.value, address.origin, said));
+  };
+  switch (code) {
+    case Code::kUnavailable:
+      if (said.find("http1.x server") != std::string::npos) throw something_else();
+      if (stub_ && ask_peer(*stub_) == Peer::kCoordinator) {
+        throw Failure(Exit::kUnreachable,
+                      fmt::format("the coordinator at {} answers, but this call failed: {}",
+                                  address.value, said));
+      }
+      throw Failure(Exit::kUnreachable,
+                    fmt::format("no coordinator answers at {} (from {}): {}. Start one with "
+                                "`tailor-coordinator --database tailor.db`, or name another with "
+                                "--coordinator HOST:PORT or TAILOR_COORDINATOR",
+                                address.value, address.origin, said));
+    case Code::kDeadlineExceeded:
+      // gRPC's own words when the time of the call is over; other words are the coordinator's.
+      if (said != "Deadline Exceeded") break;
+      throw Failure(
+          Exit::kTimedOut,
+          fmt::format("the coordinator at {} did not answer within {} s (--timeout changes that)",
+                      address.value, timeout_s));
+    case Code::kUnimplemented:
+      if (!stub_ || ask_peer(*stub_) != Peer::kCoordinator) throw something_else();
+      if (!status.error_message().empty()) break;
+      throw Failure(Exit::kInternal,
+                    fmt::format("the coordinator at {} does not know this call: it is older than "
+                                "this client ({}); `tailor info` shows its version",
+                                address.value, TAILOR_VERSION));
+    case Code::kResourceExhausted:
+      if (said.find("message larger than max") == std::string::npos) break;
+      throw Failure(Exit::kInternal, fmt::format("the answer of the coordinator at {} is too large "
+                                                 "to be sent as one: {}. Ask for less "
+                                                 "(--limit and --offset, or LIMIT in SQL)",
+                                                 address.value, said));
+    default:
+      break;
   }
-  if (code == Code::kDeadlineExceeded) {
-    throw Failure(
-        Exit::kTimedOut,
-        fmt::format("the coordinator at {} did not answer within {} s (--timeout changes that)",
-                    coordinator().value, timeout_s));
+  throw Failure(exit_for(code), said);
+}
+
+void require_text(const google::protobuf::Message& message) {
+  using google::protobuf::FieldDescriptor;
+  const auto* reflection = message.GetReflection();
+  std::vector<const FieldDescriptor*> set;
+  reflection->ListFields(message, &set);
+  for (const FieldDescriptor* field : set) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field->is_repeated()) {
+      require_text(reflection->GetMessage(message, field));
+    } else if (field->type() == FieldDescriptor::TYPE_STRING && !field->is_repeated()) {
+      const std::string text = reflection->GetString(message, field);
+      if (is_valid_utf8(text)) continue;
+      throw Failure(Exit::kUsage, fmt::format("\"{}\" is no UTF-8 text", text));
+    }
   }
-  throw Failure(exit_for(code), status.error_message());
 }
 
 v1::SweepRef sweep_ref(const std::string& text) {
@@ -130,6 +204,20 @@ std::uint64_t trial_id(const std::string& text) {
         Exit::kUsage,
         fmt::format("\"{}\" is no trial id; they look like t41 (see `tailor show SWEEP`)", text));
   return id->value;
+}
+
+bool is_trial(const std::string& text) {
+  return text.size() > 1 && text.front() == 't' && TrialId::parse(text).has_value();
+}
+
+v1::Sweep find_sweep(Context& context, const std::string& text) {
+  v1::GetSweepRequest request;
+  *request.mutable_sweep() = sweep_ref(text);
+  request.set_without_candidates(true);
+  return context
+      .call<v1::GetSweepRequest, v1::GetSweepResponse>(&v1::CoordinatorService::Stub::GetSweep,
+                                                       request)
+      .sweep();
 }
 
 bool interrupted() { return g_interrupted != 0; }

@@ -54,6 +54,9 @@ T require(Result<T> result) {
   return std::move(*result);
 }
 
+/// Throws Failure(kUsage) when a text of `message` is not UTF-8: it could not be sent.
+void require_text(const google::protobuf::Message& message);
+
 /// Where a setting came from, for `tailor info`.
 struct Setting {
   std::string value;
@@ -67,6 +70,7 @@ class Context {
   bool json = false;
   std::string color = "auto";
   double timeout_s = 30;
+  bool timeout_given = false;  ///< by --timeout
 
   /// The coordinator's address: flag > TAILOR_COORDINATOR > ./tailor.toml > user file > default.
   Setting coordinator() const;
@@ -79,6 +83,7 @@ class Context {
   Response call(grpc::Status (v1::CoordinatorService::Stub::*method)(grpc::ClientContext*,
                                                                      const Request&, Response*),
                 const Request& request) {
+    require_text(request);
     grpc::ClientContext context;
     context.set_deadline(deadline());
     Response response;
@@ -86,7 +91,9 @@ class Context {
     return response;
   }
 
-  /// Throws the Failure of a gRPC status unless it is ok.
+  /// Throws the Failure of a gRPC status unless it is ok. Where the call itself did not get through
+  /// it is asked once more whether anybody answers there, so that the message is about what is
+  /// wrong.
   void check(const grpc::Status& status) const;
 
   gpr_timespec deadline() const;
@@ -101,6 +108,10 @@ class Context {
 v1::SweepRef sweep_ref(const std::string& text);
 /// Throws Failure(kUsage) for a text that is no trial id.
 std::uint64_t trial_id(const std::string& text);
+/// True for a text that commands take for a trial: "t41", never "41".
+bool is_trial(const std::string& text);
+/// A sweep as it is now, by id, name or "last", without its candidates. Throws Failure.
+v1::Sweep find_sweep(Context& context, const std::string& text);
 
 /// True once SIGINT arrived. Installed by `catch_interrupt`; polled by commands that wait.
 bool interrupted();

@@ -21,6 +21,8 @@ std::string state_name(v1::SweepState state) {
       return "completed";
     case v1::SWEEP_STATE_CANCELLED:
       return "cancelled";
+    case v1::SWEEP_STATE_FAILED:
+      return "failed";
     default:
       return "unknown";
   }
@@ -74,6 +76,14 @@ std::string short_count(double value) {
   if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
   if (value >= 1e4) return fmt::format("{:.1f}k", value / 1e3);
   return fmt::format("{:.0f}", value);
+}
+
+std::uint64_t trials_of(const v1::Sweep& s) {
+  return s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
+}
+
+std::string search_text(const v1::Sweep& s) {
+  return s.search_points() == 0 ? "-" : fmt::format("{}/{}", s.search_tried(), s.search_points());
 }
 
 std::string trial_text(std::uint64_t id) { return TrialId{id}.to_string(); }

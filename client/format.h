@@ -19,6 +19,10 @@ std::string fixed(double value, int digits);
 std::string signed_fixed(double value, int digits);
 /// "1.0M", "113.2M", "1.07B".
 std::string short_count(double value);
+/// Trials of the sweep so far, in any state.
+std::uint64_t trials_of(const v1::Sweep& s);
+/// "64/20001": points of the space tried and in all; "-" without a space.
+std::string search_text(const v1::Sweep& s);
 /// "t41" / "s3".
 std::string trial_text(std::uint64_t id);
 std::string sweep_text(std::uint64_t id);

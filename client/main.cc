@@ -74,8 +74,10 @@ int main(int argc, char** argv) {
   app.add_flag("--json", context.json, "one JSON document on stdout");
   app.add_option("--color", context.color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
-  app.add_option("--timeout", context.timeout_s, "seconds to wait for an answer")
-      ->check(CLI::Range(0.001, 86400.0));
+  app.add_option("--timeout", context.timeout_s,
+                 "seconds to wait for an answer (30; for a backup 3600)")
+      ->check(CLI::Range(0.001, 86400.0))
+      ->each([&context](const std::string&) { context.timeout_given = true; });
   for (const auto& command : tailor::client::commands()) command.add(app, context);
 
   try {

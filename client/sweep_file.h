@@ -13,8 +13,8 @@ struct SweepFile {
   sweep::Spec spec;
 };
 
-/// Reads and parses `path`. Throws Failure: a file that is not there or not valid, a path that is not UTF-8
-/// (it is stored and sent as text).
+/// Reads and parses `path`. Throws Failure: a file that is not there or not valid, a path that is
+/// not UTF-8 (it is stored and sent as text).
 SweepFile load_sweep_file(const std::string& path);
 
 }  // namespace tailor::client

@@ -62,7 +62,7 @@ Status backup_database(const std::string& from, const std::string& to,
     return Status(Code::kInvalidArgument, fmt::format("`{}` is no file name for a backup", to));
   }
   if (!fs::is_directory(target.parent_path(), ec)) {
-    return Status(Code::kNotFound, fmt::format("{}: the folder of the backup does not exist",
+    return Status(Code::kNotFound, fmt::format("{}: there is no such folder for the backup",
                                                target.parent_path().string()));
   }
   if (fs::is_directory(target, ec)) {

@@ -8,7 +8,6 @@
 #include <array>
 #include <cmath>
 #include <new>
-#include <optional>
 #include <vector>
 
 #include "storage/chunk.h"
@@ -18,12 +17,12 @@ namespace tailor::storage {
 namespace {
 
 constexpr int kProgressInstructions = 1000;  // of SQLite's machine, between two looks at the clock
-constexpr int kValueBytesMax = 64 << 20;     // of one value
+constexpr int kValueBytesMax = 16 << 20;     // of one value: above any that is stored
+constexpr std::uint64_t kCellBytes = 16;     // of one value in an answer, beside its text
 constexpr int kExpressionDepthMax = 100;
 constexpr int kCompoundMax = 50;
 constexpr int kPatternBytesMax = 500;  // of LIKE and GLOB
 constexpr int kColumnsMax = 500;
-constexpr std::uint64_t kResultBytesMax = 256ull << 20;  // of a whole result
 constexpr std::array<std::string_view, 6> kForbiddenFunctions{
     "load_extension", "fts3_tokenizer", "readfile", "writefile", "edit", "sqlite_log"};
 
@@ -33,6 +32,8 @@ struct Guard {
   MonotonicMs deadline_ms = 0;
   bool late = false;
   const Clock* clock = nullptr;
+  const std::function<Status()>* stop = nullptr;
+  Status stopped;  // what `stop` said
 };
 
 int authorize(void* context, int action, const char* first, const char* second, const char*,
@@ -65,7 +66,8 @@ int authorize(void* context, int action, const char* first, const char* second, 
 int progress(void* context) {
   auto& guard = *static_cast<Guard*>(context);
   guard.late = guard.late || guard.clock->now_ms() >= guard.deadline_ms;
-  return guard.late ? 1 : 0;
+  if (!guard.late && guard.stopped.is_ok() && *guard.stop) guard.stopped = (*guard.stop)();
+  return guard.late || !guard.stopped.is_ok() ? 1 : 0;
 }
 
 // tailor_chunk_json(BLOB) -> '[[step,tokens,wall_ms,value],…]', the value null for NaN.
@@ -146,6 +148,7 @@ Status user_status(const Guard& guard, Connection& db, int result, const QueryLi
                   fmt::format("the query ran longer than {} ms; narrow it, or give it more time",
                               limits.time_ms_max));
   }
+  if (!guard.stopped.is_ok()) return guard.stopped;
   const std::string why = sqlite3_errmsg(db.handle());
   const int primary = result & 0xff;
   if (primary == SQLITE_ERROR || primary == SQLITE_TOOBIG || primary == SQLITE_RANGE ||
@@ -169,24 +172,23 @@ class RawStatement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
-std::optional<std::string> value_text(sqlite3_stmt* statement, int column) {
+Cell cell_of(sqlite3_stmt* statement, int column) {
   switch (sqlite3_column_type(statement, column)) {
     case SQLITE_NULL:
-      return std::nullopt;
+      return {};
     case SQLITE_INTEGER:
-      return std::to_string(sqlite3_column_int64(statement, column));
+      return {Cell::Kind::kInteger, std::to_string(sqlite3_column_int64(statement, column))};
     case SQLITE_FLOAT:
-      return fmt::format("{}", sqlite3_column_double(statement, column));
+      return {Cell::Kind::kReal, fmt::format("{}", sqlite3_column_double(statement, column))};
     case SQLITE_BLOB: {
       const auto* data = static_cast<const unsigned char*>(sqlite3_column_blob(statement, column));
-      std::string hex;
-      for (int i = 0; i < sqlite3_column_bytes(statement, column); ++i)
-        hex += fmt::format("{:02x}", data[i]);
-      return hex;
+      const int bytes = sqlite3_column_bytes(statement, column);
+      return {Cell::Kind::kBytes, fmt::format("{:02x}", fmt::join(data, data + bytes, ""))};
     }
     default: {
       const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement, column));
-      return std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(statement, column)));
+      const int bytes = sqlite3_column_bytes(statement, column);
+      return {Cell::Kind::kText, std::string(text, static_cast<std::size_t>(bytes))};
     }
   }
 }
@@ -201,6 +203,7 @@ Result<Table> guarded_query(const std::string& path, std::string_view sql,
   }
   Guard guard;
   guard.clock = &clock;
+  guard.stop = &limits.stop;
   guard.deadline_ms = clock.now_ms() + std::max<std::int64_t>(limits.time_ms_max, 0);
   return guarded(nullptr, path, [&]() -> Result<Table> {
     Connection db(path, SQLite::OPEN_READONLY);
@@ -224,20 +227,28 @@ Result<Table> guarded_query(const std::string& path, std::string_view sql,
       table.columns.emplace_back(sqlite3_column_name(statement.get(), i));
     std::uint64_t bytes = 0;
     while ((result = sqlite3_step(statement.get())) == SQLITE_ROW) {
-      if (table.rows.size() >= limits.rows_max || bytes > kResultBytesMax) {
+      if (table.rows.size() >= limits.rows_max) {
         table.truncated = true;
         return table;
       }
-      std::vector<std::optional<std::string>>& row = table.rows.emplace_back();
+      std::vector<Cell> row;
       for (int i = 0; i < columns; ++i) {
-        row.push_back(value_text(statement.get(), i));
-        bytes += row.back() ? row.back()->size() : 1;
-        if (bytes > 2 * kResultBytesMax) {  // one row alone
-          table.rows.pop_back();
-          table.truncated = true;
-          return table;
-        }
+        row.push_back(cell_of(statement.get(), i));
+        bytes += row.back().text.size() + kCellBytes;
+        if (bytes > limits.bytes_max) break;  // of one row alone
       }
+      if (bytes > limits.bytes_max) {
+        if (table.rows.empty()) {
+          return error(
+              Code::kInvalidArgument,
+              fmt::format(
+                  "SQL: the first row alone has over {} bytes; take substr() of long values",
+                  limits.bytes_max));
+        }
+        table.truncated = true;
+        return table;
+      }
+      table.rows.push_back(std::move(row));
     }
     if (result != SQLITE_DONE) return error(user_status(guard, db, result, limits, path));
     return table;

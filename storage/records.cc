@@ -13,10 +13,11 @@ namespace {
 template <typename E, std::size_t N>
 using Names = std::array<std::pair<E, std::string_view>, N>;
 
-constexpr Names<SweepState, 4> kSweepStates{{{SweepState::kRunning, "running"},
+constexpr Names<SweepState, 5> kSweepStates{{{SweepState::kRunning, "running"},
                                              {SweepState::kPaused, "paused"},
                                              {SweepState::kCompleted, "completed"},
-                                             {SweepState::kCancelled, "cancelled"}}};
+                                             {SweepState::kCancelled, "cancelled"},
+                                             {SweepState::kFailed, "failed"}}};
 constexpr Names<TrialState, 6> kTrialStates{{{TrialState::kQueued, "queued"},
                                              {TrialState::kRunning, "running"},
                                              {TrialState::kCompleted, "completed"},

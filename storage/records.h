@@ -17,7 +17,13 @@
 
 namespace tailor::storage {
 
-enum class SweepState { kRunning, kPaused, kCompleted, kCancelled };
+enum class SweepState {
+  kRunning,
+  kPaused,
+  kCompleted,
+  kCancelled,
+  kFailed,  ///< ended without a single trial: no point of its space is feasible
+};
 enum class TrialState {
   kQueued,   ///< waits for a slot (or for `not_before`)
   kRunning,  ///< has a live attempt
@@ -46,6 +52,7 @@ struct SweepRow {
   std::int32_t priority = 0;
   std::string search_state;  ///< what the algorithm's `save` gave, in the trial's own transaction
   std::uint64_t infeasible = 0;
+  std::string infeasible_json;  ///< {"reason":count}; "" = not known
   WallMs created_ms = 0;
   WallMs ended_ms = 0;  ///< 0 = not ended
   friend bool operator==(const SweepRow&, const SweepRow&) = default;

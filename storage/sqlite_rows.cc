@@ -67,7 +67,8 @@ T state_or_corrupt(Result<T> state) {
 
 constexpr std::string_view kSweepColumns =
     "SELECT s.id, s.name, s.spec_hash, s.base_dir, f.toml, s.state, s.priority, s.search_state, "
-    "s.infeasible, s.created_ms, s.ended_ms FROM sweep s JOIN sweep_file f ON f.sweep = s.id";
+    "s.infeasible, s.created_ms, s.ended_ms, s.infeasible_json FROM sweep s JOIN sweep_file f ON "
+    "f.sweep = s.id";
 
 SweepRow sweep_of(Query& row) {
   SweepRow sweep;
@@ -82,6 +83,7 @@ SweepRow sweep_of(Query& row) {
   sweep.infeasible = row.u64(8);
   sweep.created_ms = row.integer(9);
   sweep.ended_ms = row.integer(10);
+  sweep.infeasible_json = row.text(11);
   return sweep;
 }
 
@@ -202,15 +204,17 @@ void write_row(Connection& db, const SweepRow& row) {
   Query(db.statement(
             "INSERT INTO sweep (id, name, spec_hash, base_dir, state, priority, search_state, "
             "infeasible, "
-            "created_ms, ended_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+            "created_ms, ended_ms, infeasible_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON "
+            "CONFLICT (id) DO "
             "UPDATE SET "
             "name = excluded.name, spec_hash = excluded.spec_hash, base_dir = excluded.base_dir, "
             "state = excluded.state, priority = excluded.priority, search_state = "
             "excluded.search_state, "
             "infeasible = excluded.infeasible, created_ms = excluded.created_ms, "
-            "ended_ms = excluded.ended_ms"),
+            "ended_ms = excluded.ended_ms, infeasible_json = excluded.infeasible_json"),
         row.id.value, row.name, row.spec_hash, row.base_dir, sweep_state_name(row.state),
-        row.priority, Blob{row.search_state}, row.infeasible, row.created_ms, row.ended_ms)
+        row.priority, Blob{row.search_state}, row.infeasible, row.created_ms, row.ended_ms,
+        row.infeasible_json)
       .run();
   Query(db.statement(
             "INSERT INTO sweep_file (sweep, toml) VALUES (?, ?) ON CONFLICT (sweep) DO UPDATE SET "

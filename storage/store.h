@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,16 +52,28 @@ struct Series {
   std::vector<double> values;
 };
 
+/// One value of a user's query. `text` says it exactly: a real as the shortest text that reads as the
+/// same double ("inf" and "-inf" too), bytes in hexadecimal, NULL (also for NaN) as "".
+struct Cell {
+  enum class Kind { kNull, kInteger, kReal, kText, kBytes };
+  Kind kind = Kind::kNull;
+  std::string text;
+  friend bool operator==(const Cell&, const Cell&) = default;
+};
+
 /// Result of a user's read-only SQL.
 struct Table {
   std::vector<std::string> columns;
-  std::vector<std::vector<std::optional<std::string>>> rows;  ///< NULL = nullopt
-  bool truncated = false;                                     ///< the row limit cut it
+  std::vector<std::vector<Cell>> rows;
+  bool truncated = false;  ///< the limit of rows or of bytes cut it
 };
 
 struct QueryLimits {
   std::uint64_t rows_max = 100'000;
   std::int64_t time_ms_max = 10'000;
+  std::uint64_t bytes_max = 24u << 20;  ///< of all values together; below what one answer may carry
+  /// Asked now and then while the query runs, on its thread: a failing Status ends it. May be empty.
+  std::function<Status()> stop;
 };
 
 class Store {
@@ -105,7 +118,7 @@ class Store {
 
   /// A user's SELECT on a guarded connection: read-only, one statement, time and row limits.
   /// Errors: kInvalidArgument (bad SQL), kPermissionDenied (a write or a forbidden function),
-  /// kDeadlineExceeded, kUnimplemented (MemoryStore).
+  /// kDeadlineExceeded, what `limits.stop` said, kUnimplemented (MemoryStore).
   virtual Result<Table> query(std::string_view sql, const QueryLimits& limits) const = 0;
 
   /// A consistent copy while running, verified before ok. Errors: kUnimplemented (MemoryStore).

@@ -20,6 +20,8 @@
 namespace tailor::sweep {
 namespace {
 
+constexpr std::string_view kNotSatisfied = "does not satisfy";
+
 /// [architecture] with the overrides of `point` on top, and those of the recipe apart.
 struct Merged {
   Point architecture;
@@ -178,7 +180,7 @@ Status check_constraints(const Spec& spec, const Candidate& candidate) {
       return value;
     });
     if (!holds) {
-      return {Code::kOutOfRange, fmt::format("does not satisfy \"{}\" ({})", text, values)};
+      return {Code::kOutOfRange, fmt::format("{} \"{}\" ({})", kNotSatisfied, text, values)};
     }
   }
   return Status::ok();
@@ -315,6 +317,26 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
   if (!is_named(spec, out.name, point)) TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
   TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));
   out.hash = sha256_hex(identity(out.architecture, out.train));
+  return out;
+}
+
+std::string reason_kind(std::string_view reason) {
+  if (reason.starts_with(kNotSatisfied)) return std::string(reason.substr(0, reason.rfind(" (")));
+  std::string out;
+  for (std::size_t i = 0; i < reason.size(); ++i) {
+    const char c = reason[i];
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) {
+      out += c;
+      continue;
+    }
+    // "1,152" and "0.25" are one number each.
+    while (i + 1 < reason.size() &&
+           std::string_view("0123456789,.").find(reason[i + 1]) != std::string_view::npos)
+      ++i;
+    if (reason[i] == ',' || reason[i] == '.') --i;
+    out += 'N';
+  }
   return out;
 }
 

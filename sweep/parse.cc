@@ -122,8 +122,9 @@ class Parser {
     }
   }
 
-  /// Every pattern of a comma-separated list made absolute. Patterns are what the file writes, never
-  /// the folder's name; ".." stays, because only the system knows where it leads after a link.
+  /// Every pattern of a comma-separated list made absolute. Patterns are what the file writes,
+  /// never the folder's name; ".." stays, because only the system knows where it leads after a
+  /// link.
   std::string absolute(const std::string& patterns) const {
     std::string out;
     for (std::string_view pattern : split_patterns(patterns)) {

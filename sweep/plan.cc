@@ -98,14 +98,14 @@ class Planner {
     } else {
       ++plan_.infeasible;
       row.reason = candidate.error().message();
+      ++plan_.infeasible_reasons[reason_kind(row.reason)];
     }
     plan_.rows.push_back(std::move(row));
   }
 
   void add_grid() {
     const Spec& spec = plan_.spec;
-    std::uint64_t size = grid_size(spec);
-    if (spec.search.trials > 0) size = std::min(size, spec.search.trials);
+    const std::uint64_t size = search_size(spec);
     plan_.points += size;
     for (std::uint64_t i = 0; i < size; ++i) {
       if (full()) {
@@ -120,8 +120,7 @@ class Planner {
   void add_random() {
     constexpr int kRepeatsMax = 10'000;  // as coordinator/search/random.cc: a small space ends here
     const Spec& spec = plan_.spec;
-    std::uint64_t wanted = spec.search.trials;
-    if (const std::uint64_t grid = grid_size(spec); grid > 0) wanted = std::min(wanted, grid);
+    const std::uint64_t wanted = search_size(spec);
     std::unordered_set<std::string> seen;
     int repeats = 0;
     for (std::uint64_t i = 0; seen.size() < wanted && repeats < kRepeatsMax; ++i) {

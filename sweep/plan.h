@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,10 @@ struct Plan {
   std::uint64_t points = 0;    ///< named candidates + points of the space that will be tried
   std::uint64_t feasible = 0;  ///< of those looked at
   std::uint64_t infeasible = 0;
+  std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of those, by `reason_kind`
   std::uint64_t duplicates = 0;
-  std::uint64_t trials = 0;  ///< feasible distinct candidates x seeds
-  /// False when the space was larger than `rows_max` and was only sampled.
-  bool exhaustive = true;
+  std::uint64_t trials = 0;  ///< feasible distinct candidates x seeds; of those looked at
+  bool exhaustive = true;  ///< false when the space was larger than `rows_max` and was only sampled
   /// Two-sided level that a sign-flip test over these seeds can reach at best: 2 / 2^n.
   double smallest_p = 1;
   /// Smallest mean paired difference whose 95 % t-interval excludes 0, in units of the SD of the

@@ -85,6 +85,14 @@ std::uint64_t grid_size(const Spec& spec) {
   return saturated ? kSaturated : product;
 }
 
+std::uint64_t search_size(const Spec& spec) {
+  if (spec.space.empty()) return 0;
+  const std::uint64_t grid = grid_size(spec);  // 0: continuous, so only `trials` bounds it
+  const std::uint64_t wanted = spec.search.trials;
+  if (grid == 0 || wanted == 0) return std::max(grid, wanted);
+  return std::min(grid, wanted);
+}
+
 Point grid_point(const Spec& spec, std::uint64_t index) {
   TAILOR_CHECK(index < grid_size(spec), "index={}", index);
   Point out;

@@ -124,6 +124,8 @@ std::string spec_hash(std::string_view toml, const std::string& base_dir);
 /// Number of grid points (product of axes; saturates at 2^63); 0 when an axis is continuous; 1
 /// without axes counts as 0: a sweep without [space] has only its named candidates.
 std::uint64_t grid_size(const Spec& spec);
+/// Points of [space] that the search will try: the grid or `search.trials` of it. 0 without [space].
+std::uint64_t search_size(const Spec& spec);
 /// Grid point `index` in mixed radix, last axis fastest. REQUIRES: index < grid_size(spec).
 Point grid_point(const Spec& spec, std::uint64_t index);
 /// A random point: draw `index` of the stream `seed` (position-addressed, so

@@ -15,8 +15,18 @@ void add_backup(CLI::App& app, Context& context) {
   command->callback([&context, path] {
     v1::BackupRequest request;
     request.set_path(*path);
-    const auto answer = context.call<v1::BackupRequest, v1::BackupResponse>(
-        &v1::CoordinatorService::Stub::Backup, request);
+    if (!context.timeout_given) context.timeout_s = 3600;  // a large database takes its time
+    v1::BackupResponse answer;
+    try {
+      answer = context.call<v1::BackupRequest, v1::BackupResponse>(
+          &v1::CoordinatorService::Stub::Backup, request);
+    } catch (const Failure& failure) {
+      if (failure.exit_code() != Exit::kTimedOut) throw;
+      throw Failure(
+          Exit::kTimedOut,
+          fmt::format("{}; it may still be copying: {} appears when it is whole and verified",
+                      failure.what(), *path));
+    }
     const Printer out = context.printer();
     if (out.json()) {
       Json json = to_json(answer);

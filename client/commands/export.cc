@@ -35,6 +35,18 @@ std::string csv_cell(const std::string& text) {
   return out + "\"";
 }
 
+/// Names are written as they are, so that programs read back the same; a spreadsheet would
+/// calculate some.
+void note_formulas(const Printer& out, const std::vector<v1::Trial>& trials) {
+  for (const auto& t : trials) {
+    if (t.candidate_name().find_first_of("=+-@") != 0) continue;
+    out.note(
+        fmt::format("the name \"{}\" begins like a formula: read the CSV as text in a spreadsheet",
+                    t.candidate_name()));
+    return;
+  }
+}
+
 std::string number(double value) { return fmt::format("{}", value); }
 
 std::string trials_csv(const std::vector<v1::Trial>& trials) {
@@ -50,7 +62,7 @@ std::string trials_csv(const std::vector<v1::Trial>& trials) {
   for (const auto& t : trials) {
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", trial_text(t.id()),
                        sweep_text(t.sweep()), csv_cell(t.candidate_name()), t.seed(),
-                       state_name(t.state()), t.attempts(), t.end_class(),
+                       state_name(t.state()), t.attempts(), csv_cell(t.end_class()),
                        t.has_objective() ? number(t.objective()) : "", t.parameters_body(),
                        t.created_ms(), t.started_ms(), t.ended_ms());
     for (const auto& name : metrics) {
@@ -120,6 +132,7 @@ void add_export(CLI::App& app, Context& context) {
                       "a file, replaced as a whole (default: stdout)");
   command->callback([&context, options] {
     const std::vector<v1::Trial> trials = all_trials(context, options->sweep);
+    if (trials.empty()) context.printer().note("the sweep has no trials");
     const std::string format = context.json ? "json" : options->format;
     Json json = Json::array();
     std::string text;
@@ -132,6 +145,7 @@ void add_export(CLI::App& app, Context& context) {
     } else {
       for (const auto& t : trials) json.push_back(to_json(t));
     }
+    if (format == "csv") note_formulas(context.printer(), trials);
     if (format == "json") text = json.dump(2) + "\n";
     if (format == "jsonl") {
       text.clear();

@@ -28,14 +28,15 @@ void list_sweeps(Context& context) {
   const Printer out = context.printer();
   if (out.json()) return out.document(to_json(answer));
   std::vector<std::vector<std::string>> rows;
+  bool drawing = false;
   for (const auto& s : answer.sweeps()) {
-    const auto total =
-        s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
     rows.push_back({sweep_text(s.id()), s.name(), out.state(state_name(s.state())),
-                    fmt::format("{}/{}", s.completed() + s.stopped(), total),
+                    fmt::format("{}/{}", s.completed() + s.stopped(), trials_of(s)),
                     std::to_string(s.running()), std::to_string(s.queued()),
                     std::to_string(s.failed()), local_time(s.created_ms()),
-                    duration(s.created_ms(), s.ended_ms())});
+                    duration(s.created_ms(), s.ended_ms()), search_text(s)});
+    if (s.search_points() > s.search_tried() && s.state() == v1::SWEEP_STATE_RUNNING)
+      drawing = true;
   }
   out.table({{"ID"},
              {"NAME"},
@@ -45,8 +46,14 @@ void list_sweeps(Context& context) {
              {"QUEUED", Align::kRight},
              {"FAILED", Align::kRight},
              {"CREATED"},
-             {"TIME", Align::kRight}},
+             {"TIME", Align::kRight},
+             {"POINTS", Align::kRight}},
             rows);
+  if (drawing) {
+    out.note(
+        "DONE is of the trials made so far; POINTS are tried of all points of the space, drawn as "
+        "slots get free");
+  }
   if (rows.empty()) out.note("no sweeps yet: `tailor submit SWEEP.toml` starts one");
 }
 

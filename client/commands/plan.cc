@@ -56,6 +56,15 @@ std::string widths_text(const shape::Architecture& architecture) {
   return low == high ? fmt::format("{} x {}", k, low) : fmt::format("{} x {}..{}", k, low, high);
 }
 
+/// Trials of the whole sweep, were the points that were not looked at like those that were.
+std::uint64_t estimated_trials(const sweep::Plan& plan) {
+  if (plan.exhaustive || plan.rows.empty()) return plan.trials;
+  const double share =
+      static_cast<double>(plan.feasible - plan.duplicates) / static_cast<double>(plan.rows.size());
+  return static_cast<std::uint64_t>(std::llround(share * static_cast<double>(plan.points) *
+                                                 static_cast<double>(plan.spec.seeds.size())));
+}
+
 void print(const Printer& out, const sweep::Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& row : plan.rows) {
@@ -87,12 +96,17 @@ void print(const Printer& out, const sweep::Plan& plan) {
             rows);
   const std::size_t n = plan.spec.seeds.size();
   out.note(fmt::format(
-      "{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",
-      plan.feasible, plan.infeasible, plan.duplicates, plan.trials, plan.feasible - plan.duplicates,
-      n));
+      "{}{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",
+      plan.exhaustive ? "" : fmt::format("of the first {}: ", plan.rows.size()), plan.feasible,
+      plan.infeasible, plan.duplicates, plan.trials, plan.feasible - plan.duplicates, n));
+  for (const auto& [reason, count] : plan.infeasible_reasons) {
+    out.note(fmt::format("{} points infeasible: {}", count, reason));
+  }
   if (!plan.exhaustive) {
-    out.note(fmt::format("the space has {} points; only the first {} were looked at", plan.points,
-                         plan.rows.size()));
+    out.note(fmt::format(
+        "the sweep has {} points and only the first {} were looked at (--max looks at more): an "
+        "estimate, were all alike, is {} trials",
+        plan.points, plan.rows.size(), estimated_trials(plan)));
   }
   if (n < 2) {
     out.note("1 seed: no interval and no test is possible; differences will be shown without one");
@@ -129,7 +143,10 @@ void add_plan(CLI::App& app, Context& context) {
       json["infeasible"] = plan.infeasible;
       json["duplicates"] = plan.duplicates;
       json["seeds"] = spec.seeds;
+      json["infeasible_reasons"] = plan.infeasible_reasons;
+      json["looked_at"] = plan.rows.size();
       json["trials"] = plan.trials;
+      json["trials_estimate"] = estimated_trials(plan);
       json["exhaustive"] = plan.exhaustive;
       json["smallest_p"] = plan.smallest_p;
       json["resolvable_effect_sd"] = json_number(plan.resolvable_effect_sd);

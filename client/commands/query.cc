@@ -1,9 +1,54 @@
 // tailor query: a user's own SELECT, read-only, with limits.
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cstdlib>
+#include <set>
+
 #include "client/table.h"
 
 namespace tailor::client {
+
+namespace {
+
+/// A value as JSON: numbers are numbers (integers exact in 64 bits), NULL is null, bytes are
+/// hexadecimal text.
+Json cell_json(const v1::QueryRow::Cell& cell) {
+  if (!cell.has_text()) return nullptr;
+  const std::string& text = cell.text();
+  if (cell.kind() == v1::QueryRow::KIND_INTEGER) {
+    std::int64_t value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc())
+      return value;
+  }
+  if (cell.kind() == v1::QueryRow::KIND_REAL)
+    return json_number(std::strtod(text.c_str(), nullptr));
+  return text;
+}
+
+std::set<int> columns_of_bytes(const v1::QueryResponse& answer) {
+  std::set<int> columns;
+  for (const auto& row : answer.rows()) {
+    for (int i = 0; i < row.cells_size(); ++i) {
+      if (row.cells(i).kind() == v1::QueryRow::KIND_BYTES) columns.insert(i);
+    }
+  }
+  return columns;
+}
+
+/// What the rows alone do not say.
+void notes(const Printer& out, const v1::QueryResponse& answer) {
+  for (const int column : columns_of_bytes(answer)) {
+    out.note(fmt::format("column {} holds bytes, written in hexadecimal", answer.columns(column)));
+  }
+  if (answer.truncated()) {
+    out.note(
+        fmt::format("cut after {} rows: --max allows more rows, but an answer has 24 MiB at most",
+                    answer.rows_size()));
+  }
+}
+
+}  // namespace
 
 void add_query(CLI::App& app, Context& context) {
   struct Options {
@@ -15,7 +60,8 @@ void add_query(CLI::App& app, Context& context) {
       app, "query",
       "Runs one read-only SQL SELECT on the coordinator's database (docs/cli.md lists the tables).",
       "  tailor query \"SELECT name, state FROM sweep\"\n"
-      "  tailor query \"SELECT * FROM trial_view ORDER BY objective LIMIT 10\" --json");
+      "  tailor query \"SELECT * FROM best_view WHERE place <= 5\"     the best of each sweep\n"
+      "  tailor query \"SELECT * FROM trial_view ORDER BY objective NULLS LAST LIMIT 10\" --json");
   command->add_option("SQL", options->sql, "one SELECT")->required();
   command->add_option("--max", options->rows_max, "rows at most")->check(CLI::Range(1, 1000000));
   command->callback([&context, options] {
@@ -33,12 +79,15 @@ void add_query(CLI::App& app, Context& context) {
       json["rows"] = Json::array();
       for (const auto& row : answer.rows()) {
         Json cells = Json::array();
-        for (const auto& cell : row.cells())
-          cells.push_back(cell.has_text() ? Json(cell.text()) : Json(nullptr));
+        for (const auto& cell : row.cells()) cells.push_back(cell_json(cell));
         json["rows"].push_back(std::move(cells));
       }
       json["truncated"] = answer.truncated();
-      return out.document(json);
+      json["hex_columns"] = Json::array();
+      for (const int column : columns_of_bytes(answer))
+        json["hex_columns"].push_back(answer.columns(column));
+      out.document(json);
+      return notes(out, answer);
     }
     std::vector<Column> columns;
     for (const auto& c : answer.columns()) columns.push_back({c});
@@ -49,8 +98,7 @@ void add_query(CLI::App& app, Context& context) {
       rows.push_back(std::move(cells));
     }
     out.table(columns, rows);
-    if (answer.truncated())
-      out.note(fmt::format("cut after {} rows; --max gives more", options->rows_max));
+    notes(out, answer);
   });
 }
 

@@ -1,6 +1,8 @@
 // tailor show: one sweep or one trial, whole.
 #include <fmt/format.h>
 
+#include <map>
+
 #include "base/ids.h"
 #include "base/text.h"
 #include "client/format.h"
@@ -56,11 +58,22 @@ void show_sweep(Context& context, const std::string& text) {
   out.line(fmt::format("{}  {}  {}", out.bold(sweep_text(s.id())), s.name(),
                        out.state(state_name(s.state()))));
   if (!s.description().empty()) out.line("  " + s.description());
+  if (!s.message().empty()) out.line("  " + s.message());
   out.line(
       fmt::format("  trials: {} queued, {} running, {} completed, {} failed, {} cancelled; {} "
                   "seeds; {} points infeasible",
                   s.queued(), s.running(), s.completed(), s.failed(), s.cancelled(), s.seeds(),
                   s.infeasible()));
+  if (s.search_points() > 0) {
+    out.line(fmt::format("  search: {} of {} points tried{}", s.search_tried(), s.search_points(),
+                         s.trials_at_most() > trials_of(s)
+                             ? fmt::format("; at most {} trials in all", s.trials_at_most())
+                             : ""));
+  }
+  for (const auto& [reason, count] : std::map<std::string, std::uint64_t>(
+           s.infeasible_reasons().begin(), s.infeasible_reasons().end())) {
+    out.line(fmt::format("  {} points infeasible: {}", count, reason));
+  }
   std::vector<std::vector<std::string>> rows;
   for (const auto& c : answer.candidates()) {
     rows.push_back({std::to_string(c.index()),
@@ -85,9 +98,7 @@ void add_show(CLI::App& app, Context& context) {
                   "  tailor show last\n  tailor show t41\n  tailor show my-sweep --json");
   command->add_option("WHAT", *what, "sweep or trial")->required();
   command->callback([&context, what] {
-    const bool is_trial =
-        what->size() > 1 && what->front() == 't' && TrialId::parse(*what).has_value();
-    if (is_trial) return show_trial(context, trial_id(*what));
+    if (is_trial(*what)) return show_trial(context, trial_id(*what));
     show_sweep(context, *what);
   });
 }

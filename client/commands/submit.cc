@@ -1,14 +1,18 @@
 // tailor submit: hands a sweep file to the coordinator. The same file twice is the same sweep.
 #include <fmt/format.h>
 
-#include <filesystem>
-
-#include "base/file.h"
 #include "client/format.h"
+#include "client/sweep_file.h"
 #include "client/table.h"
 #include "sweep/candidate.h"
+#include "sweep/plan.h"
 
 namespace tailor::client {
+namespace {
+
+constexpr std::size_t kPlanRowsMax = 10'000;  // points to look at before a sweep is sent
+
+}  // namespace
 
 void add_submit(CLI::App& app, Context& context) {
   struct Options {
@@ -23,30 +27,53 @@ void add_submit(CLI::App& app, Context& context) {
   command->add_option("SWEEP.toml", options->file, "the sweep file")->required();
   command->add_flag("--watch", options->watch, "follow it until it ends");
   command->callback([&context, options] {
-    const std::string text = require(read_file(options->file, 64 << 20));
-    const std::string base =
-        std::filesystem::absolute(options->file).lexically_normal().parent_path().string();
     // Checked here first: errors need no coordinator, and nothing is submitted.
-    const sweep::Spec spec = require(sweep::parse(text, options->file, base));
+    const SweepFile file = load_sweep_file(options->file);
+    const sweep::Spec& spec = file.spec;
     require(status_of(sweep::resolve_named(spec)));
+    const sweep::Plan plan = sweep::make_plan(spec, kPlanRowsMax);
 
     v1::SubmitSweepRequest request;
-    request.set_toml(text);
+    request.set_toml(file.text);
     request.set_file_name(options->file);
-    request.set_base_dir(base);
+    request.set_base_dir(file.base_dir);
     const auto answer = context.call<v1::SubmitSweepRequest, v1::SubmitSweepResponse>(
         &v1::CoordinatorService::Stub::SubmitSweep, request);
     const Printer out = context.printer();
+    // The coordinator draws points while it runs and knows only a bound; a space that is small
+    // enough was counted here.
+    const bool exact = answer.trials_exact() || plan.exhaustive;
+    const std::uint64_t trials =
+        answer.trials_exact() || !plan.exhaustive ? answer.trials() : plan.trials;
     if (out.json() && !options->watch) {
       Json json = to_json(answer);
+      json["trials"] = trials;
+      json["trials_exact"] = exact;
       json["name"] = spec.name;
       out.document(json);
     } else if (!out.json()) {
-      out.line(fmt::format("{} {} {}: {} trials", sweep_text(answer.sweep()), spec.name,
+      out.line(fmt::format("{} {} {}: {}{} trials", sweep_text(answer.sweep()), spec.name,
                            answer.created() ? "submitted" : "is already there (same file)",
-                           answer.trials()));
+                           exact ? "" : "at most ", trials));
+      if (!exact) {
+        out.note(
+            fmt::format("of {} points of the space the first {} were looked at: {} of them are "
+                        "feasible and new",
+                        plan.points, plan.rows.size(), plan.feasible - plan.duplicates));
+      } else if (plan.infeasible > 0) {
+        out.note(fmt::format(
+            "{} of {} points of the space are infeasible and fall away; `tailor plan` says why",
+            plan.infeasible, plan.points));
+      }
     }
-    if (!options->watch) return;
+    if (!options->watch) {
+      if (exact && trials == 0) {
+        throw Failure(
+            Exit::kSomeFailed,
+            "no point of the space is feasible: nothing will be trained; `tailor plan` says why");
+      }
+      return;
+    }
     v1::SweepRef ref;
     ref.set_id(answer.sweep());
     const Exit exit = watch_sweep(context, ref, 1.0);

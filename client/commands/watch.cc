@@ -13,16 +13,16 @@ namespace tailor::client {
 namespace {
 
 std::string status_line(const v1::Sweep& s, double best) {
-  const auto total =
-      s.queued() + s.running() + s.completed() + s.stopped() + s.failed() + s.cancelled();
+  const auto total = trials_of(s);
   const auto done = total - s.queued() - s.running();
   const int width = 24;
   const int filled = total > 0 ? static_cast<int>(width * done / total) : 0;
   std::string bar(static_cast<std::size_t>(filled), '#');
   bar.resize(width, '.');
-  return fmt::format("{} [{}] {}/{} done, {} running, {} queued, {} failed, best loss {}, {}",
-                     s.name(), bar, done, total, s.running(), s.queued(), s.failed(),
-                     std::isnan(best) ? "-" : fixed(best, 4),
+  return fmt::format("{} [{}] {}/{} done{}, {} running, {} queued, {} failed, best loss {}, {}",
+                     s.name(), bar, done, total,
+                     s.search_points() > 0 ? fmt::format(" ({} points tried)", search_text(s)) : "",
+                     s.running(), s.queued(), s.failed(), std::isnan(best) ? "-" : fixed(best, 4),
                      duration(s.created_ms(), s.ended_ms()));
 }
 
@@ -73,6 +73,7 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
   for (;;) {
     v1::GetSweepRequest request;
     *request.mutable_sweep() = sweep;
+    request.set_without_candidates(true);
     const auto answer = context.call<v1::GetSweepRequest, v1::GetSweepResponse>(
         &v1::CoordinatorService::Stub::GetSweep, request);
     const v1::Sweep& s = answer.sweep();
@@ -81,15 +82,19 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
       std::fprintf(stderr, "\r\033[K%s", status_line(s, best_loss(context, sweep)).c_str());
       std::fflush(stderr);
     }
-    if (s.state() == v1::SWEEP_STATE_COMPLETED || s.state() == v1::SWEEP_STATE_CANCELLED) {
+    if (s.state() != v1::SWEEP_STATE_RUNNING && s.state() != v1::SWEEP_STATE_PAUSED) {
       if (redraw) std::fputc('\n', stderr);
-      const bool bad = s.failed() > 0 || s.state() == v1::SWEEP_STATE_CANCELLED;
-      if (!out.json()) {
-        out.note(fmt::format(
-            "{} {}: {} completed, {} failed, {} cancelled. `tailor compare {}` answers it.",
-            sweep_text(s.id()), state_name(s.state()), s.completed(), s.failed(), s.cancelled(),
-            sweep_text(s.id())));
-      }
+      const auto usable = s.completed() + s.stopped();
+      const bool bad = s.failed() > 0 || usable == 0 || s.state() != v1::SWEEP_STATE_COMPLETED;
+      std::string text =
+          fmt::format("{} {}: {} completed, {} failed, {} cancelled", sweep_text(s.id()),
+                      state_name(s.state()), s.completed(), s.failed(), s.cancelled());
+      if (s.stopped() > 0) text += fmt::format(", {} stopped", s.stopped());
+      if (s.infeasible() > 0)
+        text += fmt::format("; {} points of the space were infeasible", s.infeasible());
+      if (!s.message().empty()) text += ". " + s.message();
+      if (usable > 0) text += fmt::format(". `tailor compare {}` answers it.", sweep_text(s.id()));
+      if (bad || !out.json()) out.note(text);
       return bad ? Exit::kSomeFailed : Exit::kOk;
     }
     for (double waited = 0; waited < interval_s && !interrupted(); waited += 0.05) {
@@ -113,7 +118,9 @@ void add_watch(CLI::App& app, Context& context) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      add_command(app, "watch", "Follows a sweep until it ends (exit code 4 if trials failed).",
+      add_command(app, "watch",
+                  "Follows a sweep until it ends (exit code 4 if trials failed, it was cancelled, "
+                  "or nothing was trained).",
                   "  tailor watch last\n  tailor watch s3 --json    one event a line");
   command->add_option("SWEEP", options->sweep, "id, name or \"last\"")->required();
   command->add_option("--interval", options->interval_s, "seconds between looks")

@@ -1,10 +1,36 @@
 // tailor workers, drain: the nodes that train.
 #include <fmt/format.h>
 
+#include "base/ids.h"
 #include "client/format.h"
 #include "client/table.h"
 
 namespace tailor::client {
+namespace {
+
+/// By name or id; null when there is none (the coordinator then says so). Throws Failure when the
+/// text is the name of one and the id of another.
+const v1::WorkerInfo* find_worker(const v1::ListWorkersResponse& all, const std::string& text) {
+  const auto id = WorkerId::parse(text);
+  const v1::WorkerInfo* named = nullptr;
+  const v1::WorkerInfo* numbered = nullptr;
+  for (const auto& worker : all.workers()) {
+    if (worker.name() == text) named = &worker;
+    if (id && worker.id() == id->value) numbered = &worker;
+  }
+  if (named != nullptr && numbered != nullptr && named != numbered) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format(
+            "\"{}\" is the name of worker {} and the id of worker \"{}\": say \"{}\" or \"{}\"; "
+            "nothing was done",
+            text, WorkerId{named->id()}.to_string(), numbered->name(),
+            WorkerId{named->id()}.to_string(), numbered->name()));
+  }
+  return named != nullptr ? named : numbered;
+}
+
+}  // namespace
 
 void add_workers(CLI::App& app, Context& context) {
   CLI::App* list = add_command(app, "workers", "Lists workers, their slots and what they run.",
@@ -21,7 +47,7 @@ void add_workers(CLI::App& app, Context& context) {
       const std::string state = !w.connected() ? "lost" : w.draining() ? "draining" : "connected";
       rows.push_back({w.name(), out.state(state), w.host(), w.devices(),
                       fmt::format("{}/{}", w.busy_slots(), w.slots()), running,
-                      local_time(w.last_seen_ms())});
+                      local_time(w.last_seen_ms()), WorkerId{w.id()}.to_string()});
     }
     out.table({{"WORKER"},
                {"STATE"},
@@ -29,7 +55,8 @@ void add_workers(CLI::App& app, Context& context) {
                {"DEVICES"},
                {"BUSY", Align::kRight},
                {"RUNNING"},
-               {"CONNECTED SINCE"}},
+               {"CONNECTED SINCE"},
+               {"ID"}},
               rows);
     if (rows.empty()) {
       out.note(fmt::format("no worker yet: run `tailor-worker --coordinator {}` on each node",
@@ -37,19 +64,52 @@ void add_workers(CLI::App& app, Context& context) {
     }
   });
 
-  auto worker = std::make_shared<std::string>();
+  struct Options {
+    std::string worker;
+    bool dry_run = false;
+  };
+  auto options = std::make_shared<Options>();
   CLI::App* drain =
       add_command(app, "drain", "Lets a worker finish what it runs and gives it nothing new.",
-                  "  tailor drain node7");
-  drain->add_option("WORKER", *worker, "name or id (w2)")->required();
-  drain->callback([&context, worker] {
-    v1::DrainWorkerRequest request;
-    request.set_worker(*worker);
-    context.call<v1::DrainWorkerRequest, v1::DrainWorkerResponse>(
-        &v1::CoordinatorService::Stub::DrainWorker, request);
+                  "  tailor drain node7\n  tailor drain w2 --dry-run");
+  drain->add_option("WORKER", options->worker, "name or id (w2)")->required();
+  drain->add_flag("--dry-run", options->dry_run, "only say what would be hit");
+  drain->callback([&context, options] {
+    const auto all = context.call<v1::ListWorkersRequest, v1::ListWorkersResponse>(
+        &v1::CoordinatorService::Stub::ListWorkers, {});
+    const v1::WorkerInfo* found = find_worker(all, options->worker);
     const Printer out = context.printer();
-    if (out.json()) return out.document(Json{{"worker", *worker}, {"draining", true}});
-    out.line(*worker + " is draining: it finishes what it runs and gets nothing new");
+    const std::string text = found == nullptr
+                                 ? options->worker
+                                 : fmt::format("worker {} \"{}\" ({}, {} attempts running)",
+                                               WorkerId{found->id()}.to_string(), found->name(),
+                                               found->connected() ? "connected" : "not connected",
+                                               found->running_size());
+    if (!options->dry_run || found == nullptr) {
+      if (found != nullptr) out.note("draining " + text);
+      v1::DrainWorkerRequest request;
+      // A name that reads like an id would be somebody else's to the coordinator.
+      request.set_worker(found == nullptr                 ? options->worker
+                         : WorkerId::parse(found->name()) ? WorkerId{found->id()}.to_string()
+                                                          : found->name());
+      context.call<v1::DrainWorkerRequest, v1::DrainWorkerResponse>(
+          &v1::CoordinatorService::Stub::DrainWorker, request);
+    }
+    if (out.json()) {
+      Json json{{"worker", options->worker},
+                {"draining", !options->dry_run},
+                {"dry_run", options->dry_run}};
+      if (found != nullptr) {
+        json["kind"] = "worker";
+        json["id"] = found->id();
+        json["name"] = found->name();
+        json["running"] = found->running_size();
+      }
+      return out.document(json);
+    }
+    out.line(options->dry_run
+                 ? "would drain " + text
+                 : options->worker + " is draining: it finishes what it runs and gets nothing new");
   });
 }
 

@@ -109,7 +109,7 @@ void on_control_sweep(Transition& t, const ControlSweep& event) {
   }
   Sweep& sweep = found->second;
   const SweepState state = sweep.row.state;
-  const bool ended = state == SweepState::kCompleted || state == SweepState::kCancelled;
+  const bool ended = state != SweepState::kRunning && state != SweepState::kPaused;
   if (event.action == SweepAction::kSetPriority) {
     sweep.row.priority = event.priority;
     t.touch(sweep);
@@ -176,6 +176,13 @@ void on_control_trials(Transition& t, const ControlTrials& event) {
                        id.to_string(), trial.row.sweep.to_string())});
     }
     outcome.trials.push_back(id);
+  }
+  for (const TrialId id : outcome.trials) {
+    const Trial& trial = t.state.trials.at(id);
+    TrialsOutcome::Target& target = outcome.targets[trial.row.sweep];
+    target.sweep_name = t.sweep_of(trial).row.name;
+    ++target.trials;
+    target.running += trial.row.state == TrialState::kRunning ? 1 : 0;
   }
   if (!event.dry_run) {
     for (const TrialId id : outcome.trials) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -21,9 +22,17 @@ struct SubmitOutcome {
   bool created = false;
   std::uint64_t candidates = 0;  ///< made so far (a grid is drawn lazily)
   std::uint64_t trials = 0;      ///< candidates x seeds, of the whole sweep where it is finite
+  bool exact = true;             ///< false: points are still to be drawn, and some may fall away
 };
 struct TrialsOutcome {
   std::vector<TrialId> trials;  ///< those acted upon (or that would be: dry run)
+  /// What they belong to, by sweep, as it was before the change.
+  struct Target {
+    std::string sweep_name;
+    std::uint64_t trials = 0;
+    std::uint64_t running = 0;
+  };
+  std::map<SweepId, Target> targets;
 };
 using ReplyBody = std::variant<std::monostate, SubmitOutcome, TrialsOutcome>;
 

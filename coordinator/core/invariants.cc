@@ -121,6 +121,9 @@ Status check_sweep(const State& state, const Sweep& sweep) {
   if (sweep.row.state == SweepState::kCompleted && (unfinished > 0 || !sweep.search_done)) {
     return broken("sweep {} completed with {} trials open", name, unfinished);
   }
+  if (sweep.row.state == SweepState::kFailed && (!sweep.trials.empty() || !sweep.search_done)) {
+    return broken("sweep {} failed with {} trials", name, sweep.trials.size());
+  }
   if (is_open && unfinished == 0 && sweep.search_done)
     return broken("sweep {} should be completed", name);
   if (sweep.row.state == SweepState::kCancelled && counts[TrialState::kQueued] > 0) {
@@ -186,10 +189,11 @@ std::string durable_text(const State& state) {
                   state.counters.next_worker, state.counters.next_token);
   for (const auto& [id, sweep] : state.sweeps) {
     const storage::SweepRow& row = sweep.row;
-    text += fmt::format("{} {} {} {} {} infeasible={} {} {} named={} search={}\n", id.to_string(),
-                        row.name, row.spec_hash, storage::sweep_state_name(row.state), row.priority,
-                        row.infeasible, row.created_ms, row.ended_ms, sweep.named,
-                        encode_search(sweep));
+    text +=
+        fmt::format("{} {} {} {} {} infeasible={} {} {} {} named={} search={}\n", id.to_string(),
+                    row.name, row.spec_hash, storage::sweep_state_name(row.state), row.priority,
+                    row.infeasible, reasons_to_json(sweep.infeasible_reasons), row.created_ms,
+                    row.ended_ms, sweep.named, encode_search(sweep));
     for (std::size_t i = 0; i < sweep.candidates.size(); ++i) {
       const sweep::Candidate& c = sweep.candidates[i];
       text += fmt::format("  c{} '{}' {} {} first={} open={}\n", i, c.name, c.hash,

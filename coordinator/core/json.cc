@@ -73,6 +73,22 @@ Result<std::map<protocol::EndClass, std::int32_t>> failures_from_json(std::strin
   return failures;
 }
 
+std::string reasons_to_json(const std::map<std::string, std::uint64_t>& reasons) {
+  return reasons.empty() ? "" : dump(json(reasons));
+}
+
+Result<std::map<std::string, std::uint64_t>> reasons_from_json(std::string_view text) {
+  std::map<std::string, std::uint64_t> reasons;
+  if (text.empty()) return reasons;
+  const json object = json::parse(text, nullptr, false);
+  if (!object.is_object()) return damaged("count of reasons", text);
+  for (const auto& [reason, count] : object.items()) {
+    if (!count.is_number_unsigned()) return damaged("count of reasons", text);
+    reasons[reason] = count.get<std::uint64_t>();
+  }
+  return reasons;
+}
+
 std::string slots_to_json(const std::vector<protocol::Slot>& slots) {
   json array = json::array();
   for (const protocol::Slot& slot : slots) {

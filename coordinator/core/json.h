@@ -24,6 +24,11 @@ std::string failures_to_json(const std::map<protocol::EndClass, std::int32_t>& f
 /// "" is empty. Errors: kDataLoss.
 Result<std::map<protocol::EndClass, std::int32_t>> failures_from_json(std::string_view text);
 
+/// Tried points that fell away, by reason: {"does not satisfy ...":7000}; "" when empty.
+std::string reasons_to_json(const std::map<std::string, std::uint64_t>& reasons);
+/// "" is empty. Errors: kDataLoss.
+Result<std::map<std::string, std::uint64_t>> reasons_from_json(std::string_view text);
+
 std::string slots_to_json(const std::vector<protocol::Slot>& slots);
 /// Errors: kDataLoss.
 Result<std::vector<protocol::Slot>> slots_from_json(std::string_view text);

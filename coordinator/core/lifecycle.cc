@@ -1,10 +1,12 @@
 // The lives of trials and attempts: queued -> running (one live attempt) -> queued again or final.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
 #include "coordinator/core/json.h"
+#include "coordinator/core/step.h"
 #include "coordinator/core/transition.h"
 #include "coordinator/scheduler/retry.h"
 
@@ -186,6 +188,22 @@ void finish_trial(Transition& t, Trial& trial, TrialState final_state, std::stri
   complete_if_done(t, sweep);
 }
 
+std::string outcome_text(const Sweep& sweep) {
+  const bool empty = sweep.search_done && sweep.candidates.empty();
+  const std::uint64_t unseen =
+      sweep.algorithm && sweep.search_done ? sweep.algorithm->remaining().value_or(0) : 0;
+  if (!empty && unseen == 0) return "";
+  std::vector<std::pair<std::uint64_t, std::string_view>> reasons;
+  for (const auto& [reason, count] : sweep.infeasible_reasons) reasons.push_back({count, reason});
+  std::sort(reasons.rbegin(), reasons.rend());
+  std::string text =
+      empty ? fmt::format("no point of the space is feasible: {} were tried", sweep.row.infeasible)
+            : fmt::format("the search gave up after {} infeasible points", sweep.row.infeasible);
+  if (unseen > 0) text += fmt::format(", {} were not", unseen);
+  for (const auto& [count, reason] : reasons) text += fmt::format("; {}: {}", count, reason);
+  return text + ". `tailor plan` says why points fail";
+}
+
 void complete_if_done(Transition& t, Sweep& sweep) {
   const bool open =
       sweep.row.state == SweepState::kRunning || sweep.row.state == SweepState::kPaused;
@@ -193,10 +211,16 @@ void complete_if_done(Transition& t, Sweep& sweep) {
       sweep.count(TrialState::kRunning) > 0) {
     return;
   }
-  sweep.row.state = SweepState::kCompleted;
   sweep.row.ended_ms = t.now.wall_ms;
   t.state.open_sweeps.erase(sweep.row.id);
   t.touch(sweep);
+  if (sweep.candidates.empty()) {
+    // Nothing was trained: that is no success, whatever the reason.
+    sweep.row.state = SweepState::kFailed;
+    t.event("sweep_failed", {sweep.row.id, {}, 0, {}}, outcome_text(sweep));
+    return;
+  }
+  sweep.row.state = SweepState::kCompleted;
   t.event("sweep_completed", {sweep.row.id, {}, 0, {}},
           fmt::format("{} trials completed, {} failed, {} stopped, {} cancelled",
                       sweep.count(TrialState::kCompleted), sweep.count(TrialState::kFailed),

@@ -33,6 +33,7 @@ Status load_sweep(State& state, const storage::SweepRow& row) {
   }
   Sweep sweep;
   sweep.row = row;
+  TAILOR_ASSIGN_OR_RETURN(sweep.infeasible_reasons, reasons_from_json(row.infeasible_json));
   if (!spec->space.empty()) {
     auto algorithm = search::make_algorithm(spec->search.algorithm, *spec);
     if (!algorithm) return damaged("search of sweep {}: {}", id, algorithm.error().message());

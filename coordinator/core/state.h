@@ -59,8 +59,9 @@ struct Sweep {
   std::shared_ptr<const sweep::Spec> spec;
   std::vector<sweep::Candidate> candidates;
   std::unordered_map<std::string, std::uint32_t> candidate_by_hash;
-  std::unique_ptr<search::Algorithm> algorithm;  ///< null when there is no [space]
-  bool search_done = false;                      ///< no candidate will come any more
+  std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of `row.infeasible` points
+  std::unique_ptr<search::Algorithm> algorithm;             ///< null when there is no [space]
+  bool search_done = false;                                 ///< no candidate will come any more
   std::size_t named = 0;             ///< the first `named` candidates come from [[candidate]]
   std::vector<TrialId> first_trial;  ///< by candidate; its seeds follow in spec order, ids + 1
   std::vector<std::uint32_t> open_trials;  ///< by candidate: trials that are not final

@@ -37,4 +37,11 @@ std::string durable_text(const State& state);
 /// Why a trial is in its state and what it waits for, in a sentence or two for a person.
 std::string explain(const State& state, TrialId trial, Now now);
 
+/// Points of the space that are still to be drawn; 0 once the search has ended.
+std::uint64_t points_left(const Sweep& sweep);
+/// Trials of the sweep when all of those are feasible and new; saturates.
+std::uint64_t trials_at_most(const Sweep& sweep);
+/// Why the sweep failed, or why its search ended early, for people; "" when there is nothing to say.
+std::string outcome_text(const Sweep& sweep);
+
 }  // namespace tailor::core

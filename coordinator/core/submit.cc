@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "coordinator/core/json.h"
+#include "coordinator/core/step.h"
 #include "coordinator/core/transition.h"
 
 namespace tailor::core {
@@ -15,15 +16,25 @@ using storage::TrialState;
 
 namespace {
 
+/// Reasons that are told apart; the rest is counted together.
+constexpr std::size_t kReasonsMax = 20;
+
 SubmitOutcome outcome_of(const Sweep& sweep, bool created) {
   SubmitOutcome outcome;
   outcome.sweep = sweep.row.id;
   outcome.created = created;
   outcome.candidates = sweep.candidates.size();
-  std::uint64_t candidates = outcome.candidates;
-  if (sweep.algorithm && !sweep.search_done) candidates += sweep.algorithm->remaining().value_or(0);
-  outcome.trials = candidates * sweep.spec->seeds.size();
+  outcome.trials = trials_at_most(sweep);
+  outcome.exact = points_left(sweep) == 0;
   return outcome;
+}
+
+void count_infeasible(Sweep& sweep, const std::string& reason) {
+  ++sweep.row.infeasible;
+  std::string kind = sweep::reason_kind(reason);
+  auto& reasons = sweep.infeasible_reasons;
+  if (!reasons.contains(kind) && reasons.size() >= kReasonsMax) kind = "another reason";
+  ++reasons[kind];
 }
 
 /// One point of the space: a new candidate, a duplicate, or infeasible.
@@ -31,7 +42,7 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
   const std::string name = sweep::point_name(point);
   auto candidate = sweep::resolve(*sweep.spec, name, point);
   if (!candidate) {
-    ++sweep.row.infeasible;
+    count_infeasible(sweep, candidate.error().message());
     t.event("candidate_infeasible", {sweep.row.id, {}, 0, {}},
             fmt::format("{}: {}", name, candidate.error().message()));
     const std::uint64_t limit =
@@ -49,6 +60,18 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
 }
 
 }  // namespace
+
+std::uint64_t points_left(const Sweep& sweep) {
+  if (!sweep.algorithm || sweep.search_done || sweep.row.state == SweepState::kCancelled) return 0;
+  return sweep.algorithm->remaining().value_or(0);
+}
+
+std::uint64_t trials_at_most(const Sweep& sweep) {
+  const std::uint64_t candidates = sweep.candidates.size() + points_left(sweep);
+  const std::uint64_t seeds = sweep.spec->seeds.size();
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
+  return candidates > kMost / seeds ? kMost : candidates * seeds;
+}
 
 bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   const auto index = static_cast<std::uint32_t>(sweep.candidates.size());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "coordinator/core/json.h"
+
 namespace tailor::core {
 
 void Transition::reply(RequestId request, Status status, ReplyBody body) {
@@ -35,6 +37,7 @@ Effects Transition::finish() {
   for (const SweepId id : sweeps_) {
     Sweep& sweep = state.sweeps.at(id);
     sweep.row.search_state = encode_search(sweep);
+    sweep.row.infeasible_json = reasons_to_json(sweep.infeasible_reasons);
     writes.emplace_back(sweep.row);
   }
   for (auto& row : candidates_) writes.emplace_back(std::move(row));

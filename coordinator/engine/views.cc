@@ -30,6 +30,13 @@ SweepView view_of(const core::Sweep& sweep) {
   view.counts = sweep.counts;
   view.candidates = sweep.candidates.size();
   view.seeds = sweep.spec->seeds.size();
+  view.search_points = sweep::search_size(*sweep.spec);
+  view.search_tried =
+      view.search_points -
+      std::min(view.search_points, sweep.algorithm ? sweep.algorithm->remaining().value_or(0) : 0);
+  view.trials_at_most = core::trials_at_most(sweep);
+  view.infeasible_reasons = sweep.infeasible_reasons;
+  view.message = core::outcome_text(sweep);
   view.baseline = sweep.spec->baseline;
   view.description = sweep.spec->description;
   view.objectives = sweep.spec->objectives;
@@ -103,12 +110,22 @@ Result<SweepId> Views::find_sweep(std::string_view reference) const {
 Result<WorkerId> Views::find_worker(std::string_view name_or_id) const {
   TAILOR_ASSIGN_OR_RETURN(const std::vector<storage::WorkerRow> rows, store_.workers());
   const auto id = WorkerId::parse(name_or_id);
+  const storage::WorkerRow* named = nullptr;
+  const storage::WorkerRow* numbered = nullptr;
   for (const auto& row : rows) {
-    if (row.name == name_or_id) return row.id;
+    if (row.name == name_or_id) named = &row;
+    if (id.has_value() && row.id == *id) numbered = &row;
   }
-  for (const auto& row : rows) {
-    if (id.has_value() && row.id == *id) return row.id;
+  if (named != nullptr && numbered != nullptr && named != numbered) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("\"{}\" is the name of worker {} and the id of worker \"{}\": say which by "
+                    "\"{}\" or \"{}\"",
+                    name_or_id, named->id.to_string(), numbered->name, named->id.to_string(),
+                    numbered->name));
   }
+  if (named != nullptr) return named->id;
+  if (numbered != nullptr) return numbered->id;
   std::vector<std::string_view> names;
   for (const auto& row : rows) names.push_back(row.name);
   std::string message = fmt::format("no worker is called \"{}\"", name_or_id);
@@ -126,10 +143,14 @@ Result<SweepView> Views::stored_sweep(storage::SweepRow row) const {
     view.baseline = spec->baseline;
     view.description = spec->description;
     view.objectives = spec->objectives;
+    view.search_points = sweep::search_size(*spec);
   }
   row.toml.clear();
   TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(row.id));
   view.candidates = candidates.size();
+  // At least so many: duplicates are not counted in rows.
+  if (view.search_points > 0) view.search_tried = view.candidates + row.infeasible;
+  view.trials_at_most = view.candidates * view.seeds;
   using storage::TrialState;
   for (const TrialState state :
        {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted, TrialState::kStopped,
@@ -294,11 +315,14 @@ Result<std::vector<storage::TrialRow>> Views::all_trials(SweepId sweep) const {
 Result<analysis::ComparisonTable> Views::compare(SweepId sweep, std::string_view baseline,
                                                  std::string_view objective) const {
   std::string chosen(baseline);
-  if (chosen.empty()) {
-    TAILOR_ASSIGN_OR_RETURN(const SweepView view, this->sweep(sweep));
-    chosen = view.baseline;
-  }
+  TAILOR_ASSIGN_OR_RETURN(const SweepView view, this->sweep(sweep));
+  if (chosen.empty()) chosen = view.baseline;
   TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(sweep));
+  if (candidates.empty()) {
+    return error(Code::kFailedPrecondition,
+                 fmt::format("sweep {} has no candidate to compare{}{}", sweep.to_string(),
+                             view.message.empty() ? " yet" : ": ", view.message));
+  }
   TAILOR_ASSIGN_OR_RETURN(const auto trials, all_trials(sweep));
   return analysis::compare(candidates, trials, chosen, objective);
 }
@@ -338,6 +362,10 @@ Result<Totals> Views::totals() const {
     for (const auto& [id, sweep] : state.sweeps) {
       ++totals.sweeps[sweep.row.state];
       for (const auto& [trial_state, count] : sweep.counts) totals.trials[trial_state] += count;
+      if (!state.open_sweeps.contains(id)) continue;
+      const std::uint64_t left = core::points_left(sweep);
+      totals.search_left += left;
+      totals.search_tried += sweep::search_size(*sweep.spec) - left;
     }
     for (const auto& [id, worker] : state.workers) {
       if (worker.session == 0) continue;

@@ -24,6 +24,11 @@ struct SweepView {
   std::map<storage::TrialState, std::uint64_t> counts;
   std::uint64_t candidates = 0;
   std::uint64_t seeds = 0;
+  std::uint64_t search_points = 0;   ///< points of the space that the search will try
+  std::uint64_t search_tried = 0;    ///< of those, so far
+  std::uint64_t trials_at_most = 0;  ///< when all that are left are feasible
+  std::map<std::string, std::uint64_t> infeasible_reasons;
+  std::string message;  ///< why it failed or gave up, "" = nothing to say
   std::string baseline;
   std::string description;
   std::vector<std::string> objectives;
@@ -75,6 +80,8 @@ struct LogPiece {
 struct Totals {
   std::map<storage::SweepState, std::uint64_t> sweeps;
   std::map<storage::TrialState, std::uint64_t> trials;
+  std::uint64_t search_tried = 0;  ///< points of the spaces of running and paused sweeps
+  std::uint64_t search_left = 0;
   std::uint32_t workers_connected = 0;
   std::uint32_t slots = 0;  ///< of connected workers
   std::uint32_t busy_slots = 0;

@@ -1,11 +1,25 @@
 #include "coordinator/engine/work_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <utility>
 
 namespace tailor::engine {
 
-WorkPool::WorkPool(std::size_t threads, std::size_t queue_max) : queue_max_(queue_max) {
-  for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+WorkPool::WorkPool(std::size_t threads, std::size_t queue_max, int nice) : queue_max_(queue_max) {
+  for (std::size_t i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, nice] {
+      // Linux: of the calling thread alone. Where it is not allowed the work runs as it is.
+      if (nice != 0) (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), nice);
+      run();
+    });
+  }
+}
+
+std::size_t WorkPool::waiting() const {
+  const std::scoped_lock lock(mutex_);
+  return queue_.size();
 }
 
 WorkPool::~WorkPool() { stop(); }

@@ -13,8 +13,9 @@ namespace tailor::engine {
 
 class WorkPool {
  public:
-  /// REQUIRES: threads >= 1.
-  WorkPool(std::size_t threads, std::size_t queue_max);
+  /// `nice` is added to the threads' own priority (19 = whatever nobody else wants), so that long
+  /// work takes no processor from short one. REQUIRES: threads >= 1.
+  WorkPool(std::size_t threads, std::size_t queue_max, int nice = 0);
   /// Stops as `stop` does.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
@@ -22,13 +23,15 @@ class WorkPool {
 
   /// False when the queue is full or the pool has stopped; `work` is then not run. Threads: any.
   bool post(std::function<void()> work);
+  /// How much is queued and not begun. Threads: any.
+  std::size_t waiting() const;
   /// Runs what is queued and ends the threads. Idempotent. Not from a pool thread.
   void stop();
 
  private:
   void run();
   const std::size_t queue_max_;
-  std::mutex mutex_;  // guards: queue_, stopping_
+  mutable std::mutex mutex_;  // guards: queue_, stopping_
   std::condition_variable wake_;
   std::deque<std::function<void()>> queue_;
   bool stopping_ = false;

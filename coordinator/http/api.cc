@@ -103,6 +103,11 @@ Json to_json(const engine::SweepView& view) {
           {"objectives", view.objectives},
           {"candidates", view.candidates},
           {"infeasible", view.row.infeasible},
+          {"infeasible_reasons", view.infeasible_reasons},
+          {"search_points", view.search_points},
+          {"search_tried", view.search_tried},
+          {"trials_at_most", view.trials_at_most},
+          {"message", view.message},
           {"seeds", view.seeds},
           {"trials", std::move(trials)}};
 }

@@ -38,6 +38,11 @@ struct Metrics::Impl {
       BuildGauge().Name("tailor_sweeps").Help("Sweeps by state").Register(registry);
   prometheus::Family<prometheus::Gauge>& trials =
       BuildGauge().Name("tailor_trials").Help("Trials by state").Register(registry);
+  prometheus::Family<prometheus::Gauge>& search =
+      BuildGauge()
+          .Name("tailor_search_points")
+          .Help("Points of the spaces of open sweeps: tried, and left to try")
+          .Register(registry);
   prometheus::Family<prometheus::Counter>& attempts =
       BuildCounter()
           .Name("tailor_attempts_ended_total")
@@ -154,8 +159,9 @@ std::string Metrics::text(const engine::Views& views) {
   if (totals.has_value()) {
     using storage::SweepState;
     using storage::TrialState;
-    for (const SweepState state : {SweepState::kRunning, SweepState::kPaused,
-                                   SweepState::kCompleted, SweepState::kCancelled}) {
+    for (const SweepState state :
+         {SweepState::kRunning, SweepState::kPaused, SweepState::kCompleted, SweepState::kCancelled,
+          SweepState::kFailed}) {
       const auto found = totals->sweeps.find(state);
       impl_->sweeps.Add({{"state", std::string(storage::sweep_state_name(state))}})
           .Set(found == totals->sweeps.end() ? 0.0 : static_cast<double>(found->second));
@@ -167,6 +173,8 @@ std::string Metrics::text(const engine::Views& views) {
       impl_->trials.Add({{"state", std::string(storage::trial_state_name(state))}})
           .Set(found == totals->trials.end() ? 0.0 : static_cast<double>(found->second));
     }
+    impl_->search.Add({{"state", "tried"}}).Set(static_cast<double>(totals->search_tried));
+    impl_->search.Add({{"state", "left"}}).Set(static_cast<double>(totals->search_left));
     impl_->workers.Set(totals->workers_connected);
     impl_->slots.Set(totals->slots);
     impl_->busy_slots.Set(totals->busy_slots);

@@ -16,6 +16,22 @@ std::string utf8(std::string_view text) {
   return clean;
 }
 
+v1::QueryRow::Kind kind_of(storage::Cell::Kind kind) {
+  switch (kind) {
+    case storage::Cell::Kind::kNull:
+      return v1::QueryRow::KIND_NULL;
+    case storage::Cell::Kind::kInteger:
+      return v1::QueryRow::KIND_INTEGER;
+    case storage::Cell::Kind::kReal:
+      return v1::QueryRow::KIND_REAL;
+    case storage::Cell::Kind::kText:
+      return v1::QueryRow::KIND_TEXT;
+    case storage::Cell::Kind::kBytes:
+      return v1::QueryRow::KIND_BYTES;
+  }
+  return v1::QueryRow::KIND_UNSPECIFIED;
+}
+
 std::uint64_t count_of(const std::map<storage::TrialState, std::uint64_t>& counts,
                        storage::TrialState state) {
   const auto found = counts.find(state);
@@ -42,6 +58,8 @@ v1::SweepState to_proto(storage::SweepState state) {
       return v1::SWEEP_STATE_COMPLETED;
     case storage::SweepState::kCancelled:
       return v1::SWEEP_STATE_CANCELLED;
+    case storage::SweepState::kFailed:
+      return v1::SWEEP_STATE_FAILED;
   }
   return v1::SWEEP_STATE_UNSPECIFIED;
 }
@@ -108,6 +126,13 @@ v1::Sweep to_proto(const engine::SweepView& view) {
   out.set_baseline(utf8(view.baseline));
   out.set_description(utf8(view.description));
   out.set_seeds(view.seeds);
+  out.set_search_points(view.search_points);
+  out.set_search_tried(view.search_tried);
+  out.set_trials_at_most(view.trials_at_most);
+  out.set_message(utf8(view.message));
+  for (const auto& [reason, count] : view.infeasible_reasons) {
+    (*out.mutable_infeasible_reasons())[utf8(reason)] = count;
+  }
   return out;
 }
 
@@ -274,7 +299,8 @@ v1::QueryResponse to_proto(const storage::Table& table) {
     v1::QueryRow& to = *out.add_rows();
     for (const auto& cell : row) {
       v1::QueryRow::Cell& to_cell = *to.add_cells();
-      if (cell.has_value()) to_cell.set_text(utf8(*cell));
+      to_cell.set_kind(kind_of(cell.kind));
+      if (cell.kind != storage::Cell::Kind::kNull) to_cell.set_text(utf8(cell.text));
     }
   }
   out.set_truncated(table.truncated);

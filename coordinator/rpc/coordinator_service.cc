@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/clock.h"
 #include "coordinator/rpc/convert_rows.h"
 #include "sweep/spec.h"
 
@@ -15,7 +16,15 @@ namespace tailor::rpc {
 namespace {
 
 constexpr std::size_t kReadThreads = 3;
-constexpr std::size_t kSlowThreads = 2;
+constexpr std::size_t kQueryThreads = 4;
+constexpr std::size_t kQueriesWaitingMax = 64;
+constexpr int kQueryNice = 10;
+/// A query that ran so long is stopped when others wait: a few without an end must not keep out
+/// all.
+constexpr std::int64_t kQueryFairMs = 3'000;
+constexpr std::int64_t kQueryMsDefault = 10'000;
+constexpr std::int64_t kQueryMsMax = 60'000;
+constexpr std::size_t kBackupsWaitingMax = 4;
 constexpr std::size_t kQueueMax = 2'048;
 constexpr std::uint64_t kPageDefault = 100;
 constexpr std::uint64_t kPageMax = 10'000;
@@ -95,6 +104,11 @@ grpc::ServerUnaryReactor* answer(engine::WorkPool& pool, std::string_view method
     call->finish(Status(Code::kResourceExhausted, "too many calls are waiting; try again later"));
   }
   return reactor;
+}
+
+/// A file that cannot be read or written is no coordinator that cannot be reached.
+Status from_storage(const Status& status) {
+  return status.code() == Code::kUnavailable ? Status(Code::kInternal, status.message()) : status;
 }
 
 std::string_view sweep_reference(const v1::SweepRef& reference, std::string& scratch) {
@@ -232,7 +246,8 @@ CoordinatorServiceImpl::CoordinatorServiceImpl(const engine::Views& views, Optio
     : views_(views),
       options_(std::move(options)),
       reads_(kReadThreads, kQueueMax),
-      slow_(kSlowThreads, kQueueMax),
+      queries_(kQueryThreads, kQueriesWaitingMax, kQueryNice),
+      backups_(1, kBackupsWaitingMax),
       http_address_(options_.http_address) {}
 
 CoordinatorServiceImpl::~CoordinatorServiceImpl() { stop(); }
@@ -258,7 +273,8 @@ void CoordinatorServiceImpl::close_streams() {
 
 void CoordinatorServiceImpl::stop() {
   reads_.stop();
-  slow_.stop();
+  queries_.stop();
+  backups_.stop();
 }
 
 Result<SweepId> CoordinatorServiceImpl::find(const v1::SweepRef& reference) const {
@@ -300,6 +316,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
                                 out.set_created(done->created);
                                 out.set_candidates(done->candidates);
                                 out.set_trials(done->trials);
+                                out.set_trials_exact(done->exact);
                               }
                               call->finish(Status::ok(), &out);
                             });
@@ -328,10 +345,11 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSweep(Context*,
                 [this, request = *request]() -> Result<v1::GetSweepResponse> {
                   TAILOR_ASSIGN_OR_RETURN(const SweepId id, find(request.sweep()));
                   TAILOR_ASSIGN_OR_RETURN(const auto view, views_.sweep(id));
-                  TAILOR_ASSIGN_OR_RETURN(const auto candidates, views_.candidates(id));
-                  TAILOR_ASSIGN_OR_RETURN(const auto row, views_.store().sweep(id));
                   v1::GetSweepResponse out;
                   *out.mutable_sweep() = to_proto(view);
+                  if (request.without_candidates()) return out;
+                  TAILOR_ASSIGN_OR_RETURN(const auto candidates, views_.candidates(id));
+                  TAILOR_ASSIGN_OR_RETURN(const auto row, views_.store().sweep(id));
                   for (const auto& c : candidates) *out.add_candidates() = to_proto(c);
                   out.set_toml(row.toml);
                   return out;
@@ -478,6 +496,13 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlTrials(
                               v1::ControlTrialsResponse out;
                               if (const auto* done = std::get_if<core::TrialsOutcome>(&body)) {
                                 for (const TrialId id : done->trials) out.add_trials(id.value);
+                                for (const auto& [sweep, hit] : done->targets) {
+                                  auto& target = *out.add_targets();
+                                  target.set_sweep(sweep.value);
+                                  target.set_sweep_name(hit.sweep_name);
+                                  target.set_trials(hit.trials);
+                                  target.set_running(hit.running);
+                                }
                               }
                               call->finish(Status::ok(), &out);
                             });
@@ -563,19 +588,52 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Compare(Context*,
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::Query(Context*, const v1::QueryRequest* request,
                                                         v1::QueryResponse* response) {
-  return answer(slow_, "Query", response, options_.on_call,
-                [this, request = *request]() -> Result<v1::QueryResponse> {
-                  storage::QueryLimits limits;
-                  if (request.rows_max() != 0) {
-                    limits.rows_max = std::min<std::uint64_t>(request.rows_max(), 1'000'000);
-                  }
-                  if (request.time_ms_max() != 0) {
-                    limits.time_ms_max = std::clamp<std::int64_t>(request.time_ms_max(), 1, 60'000);
-                  }
-                  TAILOR_ASSIGN_OR_RETURN(const auto table,
-                                          views_.store().query(request.sql(), limits));
-                  return to_proto(table);
-                });
+  auto [reactor, call] = Call<v1::QueryResponse>::make("Query", response, options_.on_call);
+  storage::QueryLimits limits;
+  if (request->rows_max() != 0) {
+    limits.rows_max = std::min<std::uint64_t>(request->rows_max(), 1'000'000);
+  }
+  const std::int64_t time_ms =
+      request->time_ms_max() == 0
+          ? kQueryMsDefault
+          : std::clamp<std::int64_t>(request->time_ms_max(), 1, kQueryMsMax);
+  // The time is the caller's: what is spent on waiting is not there to run in.
+  const MonotonicMs arrived = SystemClock().now_ms();
+  const bool posted = queries_.post([this, call = call, limits, time_ms, arrived,
+                                     sql = request->sql()]() mutable {
+    if (call->over()) return;
+    const SystemClock clock;
+    const MonotonicMs begun = clock.now_ms();
+    limits.time_ms_max = time_ms - (begun - arrived);
+    if (limits.time_ms_max <= 0) {
+      return call->finish(
+          Status(Code::kResourceExhausted,
+                 fmt::format("the query waited {} ms behind others and was not run; try again "
+                             "when fewer run, or give it more time",
+                             time_ms)));
+    }
+    limits.stop = [&]() -> Status {
+      if (call->over()) return {Code::kCancelled, "the caller left"};
+      const std::int64_t ran = clock.now_ms() - begun;
+      if (ran < kQueryFairMs || queries_.waiting() == 0) return Status::ok();
+      return {
+          Code::kResourceExhausted,
+          fmt::format(
+              "the query was stopped after {} ms because others wait; narrow it, or try again when "
+              "fewer run",
+              ran)};
+    };
+    auto table = views_.store().query(sql, limits);
+    if (!table.has_value()) return call->finish(from_storage(table.error()));
+    v1::QueryResponse out = to_proto(*table);
+    call->finish(Status::ok(), &out);
+  });
+  if (!posted) {
+    call->finish(
+        Status(Code::kResourceExhausted,
+               fmt::format("{} queries are waiting already; try again later", kQueriesWaitingMax)));
+  }
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListWorkers(Context*,
@@ -614,24 +672,30 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::DrainWorker(Context*,
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::Backup(Context*, const v1::BackupRequest* request,
                                                          v1::BackupResponse* response) {
-  return answer(slow_, "Backup", response, options_.on_call,
-                [this, path = request->path()]() -> Result<v1::BackupResponse> {
-                  if (!path.starts_with('/')) {
-                    return error(Code::kInvalidArgument,
-                                 "the backup's path must be absolute: it is a file on the "
-                                 "coordinator's machine");
-                  }
-                  std::error_code failed;
-                  if (std::filesystem::exists(path, failed)) {
-                    return error(Code::kAlreadyExists,
-                                 path + " exists; a backup never replaces a file");
-                  }
-                  TAILOR_RETURN_IF_ERROR(views_.store().backup(path));
-                  v1::BackupResponse out;
-                  const auto bytes = std::filesystem::file_size(path, failed);
-                  if (!failed) out.set_bytes(bytes);
-                  return out;
-                });
+  return answer(
+      backups_, "Backup", response, options_.on_call,
+      [this, path = request->path()]() -> Result<v1::BackupResponse> {
+        if (!path.starts_with('/')) {
+          return error(
+              Code::kInvalidArgument,
+              fmt::format("\"{}\": the backup's path must be absolute: it is a file on the "
+                          "coordinator's machine",
+                          path));
+        }
+        std::error_code failed;
+        if (std::filesystem::exists(path, failed)) {
+          return error(
+              Code::kAlreadyExists,
+              path + " exists on the coordinator's machine; a backup never replaces a file");
+        }
+        if (const Status copied = views_.store().backup(path); !copied.is_ok()) {
+          return error(from_storage(copied).with_context("on the coordinator's machine"));
+        }
+        v1::BackupResponse out;
+        const auto bytes = std::filesystem::file_size(path, failed);
+        if (!failed) out.set_bytes(bytes);
+        return out;
+      });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetInfo(Context*, const v1::GetInfoRequest*,

@@ -56,9 +56,10 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
 
   const engine::Views& views_;
   const Options options_;
-  engine::WorkPool reads_;  // short store reads, parsing, engine queries
-  engine::WorkPool slow_;   // users' SQL and backups: seconds
-  std::mutex mutex_;        // guards: http_address_, streams_, closed_
+  engine::WorkPool reads_;    // short store reads, parsing, engine queries
+  engine::WorkPool queries_;  // users' SQL: seconds, and whatever users think of
+  engine::WorkPool backups_;  // apart, so that no query keeps the database from being saved
+  std::mutex mutex_;          // guards: http_address_, streams_, closed_
   std::string http_address_;
   std::vector<std::weak_ptr<WatchStream>> streams_;
   bool closed_ = false;

@@ -50,8 +50,7 @@ class Grid final : public Algorithm {
 }  // namespace
 
 Result<std::unique_ptr<Algorithm>> make_grid(const sweep::Spec& spec) {
-  std::uint64_t size = sweep::grid_size(spec);
-  if (size == 0) {
+  if (sweep::grid_size(spec) == 0) {
     for (const sweep::Axis& axis : spec.space) {
       if (axis.grid_size() == 0) {
         return error(
@@ -63,8 +62,7 @@ Result<std::unique_ptr<Algorithm>> make_grid(const sweep::Spec& spec) {
     }
     return error(Code::kInvalidArgument, "a grid needs at least one axis in [space]");
   }
-  if (spec.search.trials > 0) size = std::min(size, spec.search.trials);
-  return std::make_unique<Grid>(spec, size);
+  return std::make_unique<Grid>(spec, sweep::search_size(spec));
 }
 
 }  // namespace tailor::search

@@ -27,10 +27,7 @@ std::string key_of(const sweep::Point& point) {
 
 class Random final : public Algorithm {
  public:
-  explicit Random(sweep::Spec spec)
-      : spec_(std::move(spec)), grid_(sweep::grid_size(spec_)), budget_(spec_.search.trials) {
-    if (grid_ > 0 && grid_ < budget_) budget_ = grid_;
-  }
+  explicit Random(sweep::Spec spec) : spec_(std::move(spec)), budget_(sweep::search_size(spec_)) {}
 
   void update(std::span<const Observation>) override {}  // random search learns nothing
 
@@ -85,8 +82,7 @@ class Random final : public Algorithm {
   }
 
   const sweep::Spec spec_;
-  const std::uint64_t grid_;
-  std::uint64_t budget_;
+  const std::uint64_t budget_;
   std::uint64_t draws_ = 0;
   std::uint64_t repeats_ = 0;  // draws since the last new point
   std::unordered_set<std::string> seen_;

@@ -50,7 +50,8 @@ Result<std::vector<std::string>> expand(const std::string& pattern) {
     paths.emplace_back(found.gl_pathv[i]);
   }
   ::globfree(&found);
-  // A file of exactly this name that the pattern does not match: other data must not stand in for it.
+  // A file of exactly this name that the pattern does not match: other data must not stand in for
+  // it.
   std::error_code ignored;
   if ((outcome == 0 || outcome == GLOB_NOMATCH) && std::filesystem::exists(pattern, ignored) &&
       std::find(paths.begin(), paths.end(), pattern) == paths.end()) {

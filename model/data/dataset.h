@@ -31,8 +31,8 @@ class Dataset {
   static Result<Dataset> open(const std::vector<std::string>& paths, const DatasetOptions& options);
 
   /// Opens what a shell pattern ("data/x-train-*.tokens") names, sorted by name; a comma separates
-  /// several patterns, which keep their order, and a backslash makes the character after it stand for
-  /// itself (`escape_pattern`). Errors: as `open`; kNotFound when a pattern matches nothing;
+  /// several patterns, which keep their order, and a backslash makes the character after it stand
+  /// for itself (`escape_pattern`). Errors: as `open`; kNotFound when a pattern matches nothing;
   /// kInvalidArgument when it is the name of a file that it does not match.
   static Result<Dataset> open_glob(std::string_view patterns, const DatasetOptions& options);
 

@@ -212,7 +212,10 @@ std::vector<std::vector<std::string>> Cluster::query(const std::string& sql) con
   if (!json.is_object()) return rows;
   for (const auto& row : json.at("rows")) {
     std::vector<std::string> cells;
-    for (const auto& cell : row) cells.push_back(cell.is_null() ? "" : cell.get<std::string>());
+    for (const auto& cell : row)
+      cells.push_back(cell.is_null()     ? ""
+                      : cell.is_string() ? cell.get<std::string>()
+                                         : cell.dump());
     rows.push_back(std::move(cells));
   }
   return rows;
@@ -243,7 +246,7 @@ bool Cluster::sweep_ended() const {
   const auto json = nlohmann::json::parse(result.out, nullptr, false);
   if (!json.is_object()) return false;
   const std::string state = json["sweep"]["state"];
-  return state == "completed" || state == "cancelled";
+  return state == "completed" || state == "cancelled" || state == "failed";
 }
 
 }  // namespace tailor::testing

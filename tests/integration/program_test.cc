@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 #include "base/file.h"
 #include "tests/integration/cluster.h"
@@ -136,6 +140,138 @@ TEST_F(Program, ATrialThatDivergesIsFailedWithItsReasonAndTheOthersGoOn) {
     EXPECT_EQ(row[0], "failed");
     EXPECT_EQ(row[1], "nan");
   }
+}
+
+/// A space of 10 points; `constraint` decides which are feasible.
+std::string with_space(const std::string& constraint) {
+  return "[space]\nlayers = { min = 1, max = 10 }\nconstraints = [\"" + constraint + "\"]\n";
+}
+
+TEST_F(Program, ASweepWithoutAFeasiblePointIsExitCodeFourWithTheReason) {
+  const std::string path = cluster_.write_sweep("none", 0, 2, with_space("layers >= 86"));
+  std::string text = *read_file(path);
+  text.replace(text.find("baseline = \"c0\"\n"), 16, "");
+  ASSERT_TRUE(write_file_atomic(path, text).is_ok());
+  const CommandResult watched = cluster_.tailor({"submit", path, "--watch"});
+  EXPECT_EQ(watched.exit_code, 4) << watched.err;
+  EXPECT_NE(watched.out.find("0 trials"), std::string::npos) << watched.out;
+  EXPECT_NE(watched.err.find("10: does not satisfy \"layers >= 86\""), std::string::npos)
+      << watched.err;
+  EXPECT_EQ(cluster_.tailor({"watch", "none"}).exit_code, 4);
+  EXPECT_EQ(cluster_.tailor({"submit", path}).exit_code, 4) << "nothing will be trained";
+  const auto shown = cluster_.tailor_json({"show", "none"})["sweep"];
+  EXPECT_EQ(shown["state"], "failed");
+  EXPECT_EQ(shown["infeasible"], 10);
+  EXPECT_EQ(shown["infeasible_reasons"]["does not satisfy \"layers >= 86\""], 10);
+  EXPECT_EQ(shown["search_points"], 10);
+  const CommandResult compared = cluster_.tailor({"compare", "none"});
+  EXPECT_EQ(compared.exit_code, 7) << compared.err;
+  EXPECT_NE(compared.err.find("layers >= 86"), std::string::npos) << compared.err;
+}
+
+TEST_F(Program, SubmitAnnouncesTheTrialsThatWillRunAndLsTheWholeSearch) {
+  const std::string path = cluster_.write_sweep("some", 1, 2, with_space("layers >= 8"));
+  const auto submitted = cluster_.tailor_json({"submit", path});
+  EXPECT_EQ(submitted["trials"], 8) << "the named candidate and layers 8, 9, 10, by 2 seeds";
+  EXPECT_EQ(submitted["trials_exact"], true);
+  ASSERT_TRUE(wait_until(
+      [&] { return cluster_.tailor_json({"ls"})["sweeps"][0]["search_tried"] == 10; }, 20));
+  // A grid of 1,000,001 points is drawn as slots get free.
+  const std::string grid =
+      cluster_.write_sweep("grid", 1, 1,
+                           "[space]\n\"train.optimizer.lr\" = { min = 0.0001, max = "
+                           "1.0001, step = 0.000001 }\n");
+  const CommandResult at_most = cluster_.tailor({"submit", grid});
+  EXPECT_NE(at_most.out.find("at most 1000002 trials"), std::string::npos) << at_most.out;
+  const auto listed = cluster_.tailor_json({"ls"})["sweeps"][1];
+  EXPECT_EQ(listed["search_points"], 1'000'001);
+  EXPECT_LT(listed["search_tried"].get<int>(), 1'000);
+  const CommandResult table = cluster_.tailor({"ls"});
+  EXPECT_NE(table.out.find("/1000001"), std::string::npos) << table.out;
+}
+
+TEST_F(Program, DestructiveCommandsSayWhatTheyHitAndANameLikeAnIdIsRefused) {
+  const CommandResult refused = cluster_.tailor({"submit", cluster_.write_sweep("t1", 1, 1)});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("reads like an id"), std::string::npos) << refused.err;
+  ASSERT_EQ(cluster_.tailor({"submit", cluster_.write_sweep("first", 2, 1)}).exit_code, 0);
+  const auto dry = cluster_.tailor_json({"cancel", "t1", "--dry-run"});
+  EXPECT_EQ(dry["kind"], "trials");
+  EXPECT_EQ(dry["dry_run"], true);
+  EXPECT_EQ(dry["targets"][0]["sweep_name"], "first");
+  for (const char* action : {"pause", "resume", "cancel"}) {
+    const auto sweep = cluster_.tailor_json({action, "first", "--dry-run"});
+    EXPECT_EQ(sweep["kind"], "sweep") << action;
+    EXPECT_EQ(sweep["action"], action);
+    EXPECT_EQ(sweep["before"]["queued"], 2);
+  }
+  EXPECT_EQ(cluster_.tailor_json({"show", "first"})["sweep"]["queued"], 2) << "nothing was done";
+  const CommandResult one = cluster_.tailor({"cancel", "t1"});
+  EXPECT_EQ(one.exit_code, 0);
+  EXPECT_NE(one.err.find("cancelling trial t1: 1 trial of sweep s1 \"first\" (0 running)"),
+            std::string::npos)
+      << one.err;
+  const CommandResult again = cluster_.tailor({"cancel", "t1"});
+  EXPECT_NE(again.err.find("t1 is left as it is: it has ended"), std::string::npos) << again.err;
+  const CommandResult all = cluster_.tailor({"cancel", "first"});
+  EXPECT_NE(all.err.find("cancelling sweep s1 \"first\" (running, 0 trials running, 1 queued)"),
+            std::string::npos)
+      << all.err;
+}
+
+TEST_F(Program, AFailedBackupSaysWhyAndEndlessQueriesKeepNobodyOut) {
+  const auto backup = [&](const std::string& path) { return cluster_.tailor({"backup", path}); };
+  const std::string dir = cluster_.dir().string();
+  const std::pair<std::string, std::string> failures[] = {{dir + "/none/a.db", "no such folder"},
+                                                          {dir + "/tailor.db", "exists"},
+                                                          {dir + "/tailor.db/a.db", "folder"},
+                                                          {"relative.db", "absolute"},
+                                                          {"/proc/a.db", "/proc/a.db"}};
+  for (const auto& [path, reason] : failures) {
+    const CommandResult failed = backup(path);
+    EXPECT_NE(failed.exit_code, 0) << path;
+    EXPECT_NE(failed.exit_code, 5) << path << ": " << failed.err;
+    EXPECT_NE(failed.err.find(reason), std::string::npos) << path << ": " << failed.err;
+    EXPECT_EQ(failed.err.find("no coordinator answers"), std::string::npos) << failed.err;
+  }
+  std::vector<std::jthread> endless;
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 8; ++i) {
+    endless.emplace_back([&] {
+      const CommandResult result = cluster_.tailor(
+          {"query",
+           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+           "--timeout", "8"},
+          60);
+      refused += result.exit_code != 0 && result.err.find("the query") != std::string::npos;
+    });
+  }
+  EXPECT_EQ(backup(dir + "/copy.db").exit_code, 0);
+  EXPECT_EQ(cluster_.tailor({"ls"}).exit_code, 0);
+  const CommandResult small = cluster_.tailor({"query", "SELECT 6 * 7 AS n", "--json"}, 60);
+  EXPECT_EQ(small.exit_code, 0) << small.err;
+  endless.clear();
+  EXPECT_EQ(refused.load(), 8) << "each was stopped with a reason";
+}
+
+TEST_F(Program, QueriesGiveNumbersAsNumbersAndSayWhatIsHexadecimal) {
+  const CommandResult result = cluster_.tailor({"--json", "query",
+                                                "SELECT 9223372036854775807 AS i, 0.5 AS r, NULL "
+                                                "AS n, '12' AS t, x'00ff' AS b, 9e999 AS inf"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["rows"][0],
+            nlohmann::json::parse(R"([9223372036854775807, 0.5, null, "12", "00ff", "Infinity"])"));
+  EXPECT_EQ(json["hex_columns"], nlohmann::json::parse(R"(["b"])"));
+  EXPECT_NE(result.err.find("hexadecimal"), std::string::npos) << result.err;
+}
+
+TEST_F(Program, TheDashboardsPortIsNotTakenForACoordinator) {
+  const CommandResult result =
+      run_command({std::string(TAILOR_BIN_DIR) + "/tailor", "--coordinator",
+                   cluster_.http_address(), "--timeout", "5", "ls"});
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_NE(result.err.find("no Tailor coordinator"), std::string::npos) << result.err;
 }
 
 }  // namespace

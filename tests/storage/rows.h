@@ -18,6 +18,7 @@ inline SweepRow make_sweep(std::uint64_t id, std::string name = "") {
   row.priority = 3;
   row.search_state = std::string("state\0with a zero", 17);
   row.infeasible = 2;
+  row.infeasible_json = R"({"does not satisfy \"layers > 1\"":2})";
   row.created_ms = 1'700'000'000'000;
   return row;
 }

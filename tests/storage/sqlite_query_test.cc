@@ -34,10 +34,24 @@ class SqliteQuery : public ::testing::Test {
     ASSERT_TRUE(store_->commit(batch).is_ok());
     ASSERT_TRUE(store_->commit({}).is_ok());  // seals
   }
-  Table rows(const std::string& sql, const QueryLimits& limits = {}) {
+  /// An answer as text, NULL as nullopt.
+  struct Texts {
+    std::vector<std::string> columns;
+    std::vector<Cells> rows;
+    bool truncated = false;
+  };
+  Texts rows(const std::string& sql, const QueryLimits& limits = {}) {
     auto table = store_->query(sql, limits);
     EXPECT_TRUE(table.has_value()) << sql << ": " << status_of(table).to_string();
-    return table ? *table : Table{};
+    if (!table) return {};
+    Texts texts{table->columns, {}, table->truncated};
+    for (const auto& row : table->rows) {
+      Cells& cells = texts.rows.emplace_back();
+      for (const Cell& cell : row) {
+        cells.push_back(cell.kind == Cell::Kind::kNull ? std::nullopt : std::optional(cell.text));
+      }
+    }
+    return texts;
   }
   Status status(const std::string& sql, const QueryLimits& limits = {}) {
     return status_of(store_->query(sql, limits));
@@ -48,7 +62,7 @@ class SqliteQuery : public ::testing::Test {
 };
 
 TEST_F(SqliteQuery, AnswersWithColumnsAndNulls) {
-  const Table table =
+  const Texts table =
       rows("SELECT 1 AS one, 'x' AS text, NULL AS missing, 0.1 AS real, x'00ff' AS blob");
   EXPECT_THAT(table.columns, ElementsAre("one", "text", "missing", "real", "blob"));
   EXPECT_THAT(table.rows, ElementsAre(Cells{"1", "x", std::nullopt, "0.1", "00ff"}));
@@ -56,7 +70,7 @@ TEST_F(SqliteQuery, AnswersWithColumnsAndNulls) {
 }
 
 TEST_F(SqliteQuery, TheTrialViewNamesThings) {
-  const Table table = rows(
+  const Texts table = rows(
       "SELECT sweep, candidate, seed, state, objective, parameters_body, point FROM trial_view");
   EXPECT_THAT(table.rows, ElementsAre(Cells{"sweep-1", "k=1", "1", "completed", "3.25", "1000000",
                                             R"({"ffn.k":1})"}));
@@ -74,10 +88,10 @@ TEST_F(SqliteQuery, TheMetricViewsReadSealedAndNewPoints) {
 }
 
 TEST_F(SqliteQuery, TheRowLimitCutsAndSaysSo) {
-  const Table table = rows("SELECT step FROM metric_view", {.rows_max = 10});
+  const Texts table = rows("SELECT step FROM metric_view", {.rows_max = 10, .stop = {}});
   EXPECT_EQ(table.rows.size(), 10u);
   EXPECT_TRUE(table.truncated);
-  EXPECT_FALSE(rows("SELECT 1 UNION SELECT 2", {.rows_max = 2}).truncated);
+  EXPECT_FALSE(rows("SELECT 1 UNION SELECT 2", {.rows_max = 2, .stop = {}}).truncated);
 }
 
 TEST_F(SqliteQuery, EverythingButReadingIsDenied) {
@@ -168,13 +182,84 @@ TEST_F(SqliteQuery, OneStatementAtATime) {
 TEST_F(SqliteQuery, AnEndlessQueryIsStopped) {
   const Status late =
       status("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
-             {.time_ms_max = 50});
+             {.time_ms_max = 50, .stop = {}});
   EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
   EXPECT_TRUE(store_->trial(TrialId{1}).has_value());
 }
 
 TEST_F(SqliteQuery, AHugeValueIsRefused) {
   EXPECT_EQ(status("SELECT zeroblob(1000000000)").code(), Code::kInvalidArgument);
+}
+
+TEST_F(SqliteQuery, ValuesKeepTheirTypesAndTheirLastBit) {
+  const auto table = store_->query(
+      "SELECT 9223372036854775807, -9223372036854775808, 0.1, 5.0, 9e999, -9e999, NULL, '12', "
+      "x'00ff', ''",
+      {});
+  ASSERT_TRUE(table.has_value()) << status_of(table).to_string();
+  using Kind = Cell::Kind;
+  EXPECT_THAT(table->rows, ElementsAre(std::vector<Cell>{{Kind::kInteger, "9223372036854775807"},
+                                                         {Kind::kInteger, "-9223372036854775808"},
+                                                         {Kind::kReal, "0.1"},
+                                                         {Kind::kReal, "5"},
+                                                         {Kind::kReal, "inf"},
+                                                         {Kind::kReal, "-inf"},
+                                                         {Kind::kNull, ""},
+                                                         {Kind::kText, "12"},
+                                                         {Kind::kBytes, "00ff"},
+                                                         {Kind::kText, ""}}));
+}
+
+TEST_F(SqliteQuery, TheBestViewHasFiniteObjectivesInTheirOrderAndNothingElse) {
+  std::vector<Mutation> batch = {make_sweep(2), make_candidate(2, 0)};
+  const auto add = [&](std::uint64_t id, std::uint64_t sweep, TrialState state,
+                       std::optional<double> objective) {
+    TrialRow trial = make_trial(id, sweep);
+    trial.state = state;
+    trial.objective = objective;
+    batch.emplace_back(trial);
+  };
+  add(10, 1, TrialState::kFailed, std::nullopt);
+  add(11, 1, TrialState::kCompleted, 2.5);
+  add(12, 1, TrialState::kFailed, std::nan(""));
+  add(13, 1, TrialState::kCompleted, std::numeric_limits<double>::infinity());
+  add(14, 1, TrialState::kCompleted, 2.5);
+  add(15, 2, TrialState::kCompleted, 9.0);
+  ASSERT_TRUE(store_->commit(batch).is_ok());
+  EXPECT_THAT(
+      rows("SELECT place, trial, objective FROM best_view WHERE sweep = 'sweep-1' ORDER BY place")
+          .rows,
+      ElementsAre(Cells{"1", "11", "2.5"}, Cells{"2", "14", "2.5"}, Cells{"3", "1", "3.25"}));
+  EXPECT_THAT(rows("SELECT place, trial FROM best_view WHERE sweep = 'sweep-2'").rows,
+              ElementsAre(Cells{"1", "15"}));
+  EXPECT_THAT(rows("SELECT trial FROM trial_view ORDER BY objective NULLS LAST LIMIT 1").rows,
+              ElementsAre(Cells{"11"}));
+}
+
+TEST_F(SqliteQuery, ARunningQueryEndsWhenItsCallerSaysSo) {
+  int asked = 0;
+  QueryLimits limits;
+  limits.stop = [&asked]() -> Status {
+    return ++asked < 3 ? Status::ok() : Status(Code::kCancelled, "the caller left");
+  };
+  const Status stopped =
+      status("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+             limits);
+  EXPECT_EQ(stopped.code(), Code::kCancelled) << stopped.to_string();
+  EXPECT_EQ(stopped.message(), "the caller left");
+  EXPECT_EQ(asked, 3);
+}
+
+TEST_F(SqliteQuery, AnAnswerIsCutBeforeItIsTooLargeToBeSent) {
+  const std::string many =
+      "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) "
+      "SELECT hex(zeroblob(500)) FROM n";
+  const Texts cut = rows(many, {.bytes_max = 10'000, .stop = {}});
+  EXPECT_TRUE(cut.truncated);
+  EXPECT_EQ(cut.rows.size(), 9u);  // of 1,016 bytes each
+  const Status one = status(many, {.bytes_max = 500, .stop = {}});
+  EXPECT_EQ(one.code(), Code::kInvalidArgument);
+  EXPECT_THAT(one.message(), HasSubstr("first row"));
 }
 
 }  // namespace

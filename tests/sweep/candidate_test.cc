@@ -273,5 +273,14 @@ TEST(Candidate, ATrialSpecCarriesTheCandidateAndTheSeed) {
   EXPECT_EQ(trial.geometry, (protocol::GeometrySpec{true, {0, 3}, 64, 2, 0.5, false}));
 }
 
+TEST(Candidate, ReasonsOfOneKindHaveOneText) {
+  EXPECT_EQ(reason_kind(R"(does not satisfy "layers >= 86" (layers = 3, d_model = 64))"),
+            R"(does not satisfy "layers >= 86")");
+  EXPECT_EQ(reason_kind("misses the budget of 1,048,576 parameters (body) by 1,152: too many"),
+            "misses the budget of N parameters (body) by N: too many");
+  EXPECT_EQ(reason_kind("0.25, 3. and 4"), "N, N. and N");
+  EXPECT_EQ(reason_kind(""), "");
+}
+
 }  // namespace
 }  // namespace tailor::sweep

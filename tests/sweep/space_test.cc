@@ -5,6 +5,7 @@
 #include <set>
 
 #include "sweep/spec.h"
+#include "tests/sweep/sweep_text.h"
 
 namespace tailor::sweep {
 namespace {
@@ -129,6 +130,22 @@ TEST(SpecHash, ChangesWithTextAndFolderAndWithNothingElse) {
   EXPECT_NE(spec_hash("a", "/x"), spec_hash("a", "/y"));
   EXPECT_NE(spec_hash("\na", "/x"), spec_hash("a", "/x\n"));
   EXPECT_EQ(spec_hash("a", "/x").size(), 64u);
+}
+
+TEST(Space, TheSizeOfTheSearchIsTheGridOrWhatIsAskedOfIt) {
+  const auto size = [](const std::string& space) {
+    SweepText text;
+    text.space = space;
+    return search_size(parse_or_die(text));
+  };
+  EXPECT_EQ(size(""), 0u);
+  EXPECT_EQ(size("[space]\nlayers = [2, 4]\nhead_dim = [16, 32, 64]\n"), 6u);
+  EXPECT_EQ(size("[space]\nlayers = [2, 4]\n[search]\ntrials = 1\n"), 1u);
+  EXPECT_EQ(size("[space]\nlayers = [2, 4]\n[search]\nalgorithm = \"random\"\ntrials = 50\n"), 2u);
+  EXPECT_EQ(
+      size("[space]\n\"train.optimizer.lr\" = { min = 1e-4, max = 1e-2 }\n[search]\nalgorithm = "
+           "\"random\"\ntrials = 50\n"),
+      50u);
 }
 
 }  // namespace

@@ -172,5 +172,27 @@ TEST(Control, ParallelLimitsHowManyRunAtOnce) {
   EXPECT_EQ(h.trial_state(2), TrialState::kRunning);
 }
 
+TEST(Control, SaysWhichSweepsAndHowManyRunningTrialsAreHit) {
+  Harness h;
+  SweepFile file;
+  file.candidates = candidate("a", 64) + candidate("b", 96);
+  h.submit(file);
+  SweepFile other;
+  other.name = "other";
+  h.submit(other);
+  h.connect("w", 1);
+  const auto dry = std::get<TrialsOutcome>(
+      h.trials(TrialAction::kCancel, {TrialId{1}, TrialId{2}, TrialId{3}}, {}, true).body);
+  ASSERT_EQ(dry.targets.size(), 2u);
+  EXPECT_EQ(dry.targets.at(SweepId{1}).sweep_name, file.name);
+  EXPECT_EQ(dry.targets.at(SweepId{1}).trials, 2u);
+  EXPECT_EQ(dry.targets.at(SweepId{1}).running, 1u);
+  EXPECT_EQ(dry.targets.at(SweepId{2}).running, 0u);
+  EXPECT_EQ(h.trial_state(2), TrialState::kQueued) << "nothing was done";
+  const auto done = std::get<TrialsOutcome>(
+      h.trials(TrialAction::kCancel, {TrialId{1}, TrialId{2}, TrialId{3}}).body);
+  EXPECT_EQ(done.targets.at(SweepId{1}).running, 1u) << "as it was before the change";
+}
+
 }  // namespace
 }  // namespace tailor::core

@@ -243,5 +243,19 @@ TEST(Load, AfterAnyHistoryGivesTheStateThatWasThere) {
   }
 }
 
+TEST(Load, ASweepOfOlderDaysWhoseNameReadsLikeAnIdIsStillThere) {
+  Harness h;
+  h.submit({});
+  // As an earlier version stored it.
+  storage::SweepRow row = h.store.sweep(SweepId{1}).value();
+  const std::size_t at = row.toml.find(row.name);
+  row.toml.replace(at, row.name.size(), "t1");
+  row.name = "t1";
+  ASSERT_TRUE(h.store.commit(std::vector<storage::Mutation>{row}).is_ok());
+  const auto loaded = load(h.store.load().value(), h.options, h.now);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message();
+  EXPECT_EQ(loaded->sweep_by_name.at("t1"), SweepId{1});
+}
+
 }  // namespace
 }  // namespace tailor::core

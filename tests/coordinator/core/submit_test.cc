@@ -120,16 +120,6 @@ constraints = ["layers <= 2"]
   EXPECT_THAT(h.event_kinds(), Contains("candidate_infeasible"));
 }
 
-TEST(Submit, CompletesASweepWhosePointsAreAllInfeasible) {
-  Harness h;
-  SweepFile file;
-  file.candidates = "";
-  file.space = "[space]\n\"layers\" = [3, 4]\nconstraints = [\"layers <= 2\"]\n";
-  const Reply reply = h.submit(file);
-  EXPECT_TRUE(reply.status.is_ok());
-  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
-}
-
 TEST(Submit, GivesUpOnASpaceThatIsInfeasibleWithoutEnd) {
   Harness h;
   h.options.infeasible_max = 500;
@@ -147,7 +137,9 @@ constraints = ["layers <= 2"]
   EXPECT_EQ(h.last.wake_at_ms, h.now.mono_ms) << "and the next follows at once";
   for (int i = 0; i < 4; ++i) h.advance(0);
   EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 500u);
-  EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
+  EXPECT_EQ(h.sweep_state(), SweepState::kFailed) << "nothing was trained";
+  EXPECT_THAT(outcome_text(h.state.sweeps.at(SweepId{1})),
+              HasSubstr("500 were tried, 3594 were not"));
   EXPECT_THAT(h.event_kinds(), Contains("search_stopped"));
 }
 
@@ -182,6 +174,58 @@ TEST(Submit, GivesTheTrialItsSpecWithIdsTokenAndThreads) {
   EXPECT_EQ(spec.candidate_name, "plain");
   EXPECT_EQ(spec.architecture.d_model, 32);
   EXPECT_EQ(assigns[0].slots, std::vector<std::uint32_t>{0});
+}
+
+TEST(Submit, ASpaceWithoutAFeasiblePointFailsWithTheReasonsCounted) {
+  Harness h;
+  h.connect("w", 1);
+  SweepFile file;
+  file.candidates = "";
+  file.space = R"(
+[space]
+"ffn.d_h" = { min = 64, max = 163 }
+constraints = ["d_h <= 0", "layers > 0"]
+)";
+  const Reply reply = h.submit(file);
+  ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
+  const auto outcome = std::get<SubmitOutcome>(reply.body);
+  EXPECT_EQ(outcome.candidates, 0u);
+  EXPECT_EQ(outcome.trials, 0u);
+  EXPECT_TRUE(outcome.exact);
+  EXPECT_EQ(h.sweep_state(), SweepState::kFailed);
+  EXPECT_THAT(h.event_kinds(), Contains("sweep_failed"));
+  EXPECT_THAT(h.event_kinds(), Not(Contains("sweep_completed")));
+  const Sweep& sweep = h.state.sweeps.at(SweepId{1});
+  EXPECT_EQ(sweep.row.infeasible, 100u);
+  EXPECT_THAT(sweep.infeasible_reasons,
+              testing::ElementsAre(testing::Pair("does not satisfy \"d_h <= 0\"", 100u)));
+  EXPECT_THAT(outcome_text(sweep), HasSubstr("100: does not satisfy \"d_h <= 0\""));
+  h.restart();
+  EXPECT_EQ(h.sweep_state(), SweepState::kFailed);
+  EXPECT_THAT(outcome_text(h.state.sweeps.at(SweepId{1})), HasSubstr("100: does not satisfy"));
+  // It has ended: nothing brings it back, and nothing to retry is no failure.
+  EXPECT_EQ(h.control(SweepAction::kResume).status.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(h.trials(TrialAction::kRetry, {}, SweepId{1}).status.is_ok());
+}
+
+TEST(Submit, AnnouncesABoundWhilePointsAreStillToBeDrawn) {
+  Harness h;
+  SweepFile file;
+  file.candidates = "";
+  file.seeds = "count = 2";
+  file.space = R"(
+[space]
+"ffn.d_h" = { min = 64, max = 1063 }
+constraints = ["d_h <= 163"]
+)";
+  const auto outcome = std::get<SubmitOutcome>(h.submit(file).body);
+  EXPECT_FALSE(outcome.exact) << "900 of the 1,000 points will fall away";
+  EXPECT_EQ(outcome.candidates, 32u) << "64 trials are kept queued";
+  EXPECT_EQ(outcome.trials, 2'000u) << "at most: 1,000 points x 2 seeds";
+  EXPECT_EQ(points_left(h.state.sweeps.at(SweepId{1})), 968u);
+  h.control(SweepAction::kCancel);
+  EXPECT_EQ(points_left(h.state.sweeps.at(SweepId{1})), 0u);
+  EXPECT_EQ(trials_at_most(h.state.sweeps.at(SweepId{1})), 64u);
 }
 
 }  // namespace

@@ -210,5 +210,19 @@ TEST_F(ViewsTest, PagesTrialsWithTheNamesOfTheirCandidates) {
   }
 }
 
+TEST_F(ViewsTest, AWorkerWhoseNameIsTheIdOfAnotherIsNeverGuessed) {
+  auto first = std::make_shared<tailor::testing::RecordingSink>();
+  auto second = std::make_shared<tailor::testing::RecordingSink>();
+  engine_->open_session(first, tailor::testing::hello("w2"));
+  engine_->open_session(second, tailor::testing::hello("node"));
+  ASSERT_TRUE(eventually([&] { return store_.workers().value().size() == 2; }));
+  const auto guessed = views_->find_worker("w2");
+  ASSERT_FALSE(guessed.has_value());
+  EXPECT_EQ(guessed.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(guessed.error().message(), ::testing::HasSubstr("\"w1\" or \"node\""));
+  EXPECT_EQ(views_->find_worker("w1").value(), WorkerId{1});
+  EXPECT_EQ(views_->find_worker("node").value(), WorkerId{2});
+}
+
 }  // namespace
 }  // namespace tailor::engine

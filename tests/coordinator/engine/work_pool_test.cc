@@ -36,5 +36,25 @@ TEST(WorkPool, RefusesWorkWhenItsQueueIsFull) {
   gate.set_value();
 }
 
+TEST(WorkPool, CountsWhatWaitsAndNotWhatRuns) {
+  std::promise<void> gate;
+  std::promise<void> begun;
+  std::future<void> opened = gate.get_future();
+  WorkPool pool(1, 8, 10);
+  EXPECT_EQ(pool.waiting(), 0u);
+  ASSERT_TRUE(pool.post([&] {
+    begun.set_value();
+    opened.wait();
+  }));
+  begun.get_future().wait();
+  EXPECT_EQ(pool.waiting(), 0u);
+  pool.post([] {});
+  pool.post([] {});
+  EXPECT_EQ(pool.waiting(), 2u);
+  gate.set_value();
+  pool.stop();
+  EXPECT_EQ(pool.waiting(), 0u);
+}
+
 }  // namespace
 }  // namespace tailor::engine

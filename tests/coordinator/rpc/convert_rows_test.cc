@@ -70,7 +70,7 @@ TEST(ConvertRows, TheBaselineOfAComparisonHasNoDifference) {
 TEST(ConvertRows, NullCellsStayApartFromEmptyText) {
   storage::Table table;
   table.columns = {"a", "b"};
-  table.rows = {{std::nullopt, ""}};
+  table.rows = {{{}, {storage::Cell::Kind::kText, ""}}};
   const v1::QueryResponse proto = to_proto(table);
   EXPECT_FALSE(proto.rows(0).cells(0).has_text());
   EXPECT_TRUE(proto.rows(0).cells(1).has_text());

@@ -607,7 +607,9 @@ TEST_F(SqliteServerTest, AnswersASelectAndRefusesAWrite) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_THAT(response.columns(), ::testing::ElementsAre("answer", "missing"));
   EXPECT_EQ(response.rows(0).cells(0).text(), "42");
+  EXPECT_EQ(response.rows(0).cells(0).kind(), v1::QueryRow::KIND_INTEGER);
   EXPECT_FALSE(response.rows(0).cells(1).has_text());
+  EXPECT_EQ(response.rows(0).cells(1).kind(), v1::QueryRow::KIND_NULL);
   request.set_sql("CREATE TABLE x (y INTEGER)");
   EXPECT_EQ(call(&Stub::Query, request, &response).error_code(),
             grpc::StatusCode::PERMISSION_DENIED);
