@@ -47,6 +47,12 @@ Result<Config> parse_config(std::string_view toml, const std::string& file, Conf
   config.database = root.string("database").value_or(config.database);
   config.listen = root.string("listen").value_or(config.listen);
   config.http = root.string("http").value_or(config.http);
+  if (const auto hosts = root.value("allowed_hosts")) {
+    config.allowed_hosts.clear();
+    for (const ConfigValue& host : hosts->as_array()) {
+      if (const auto name = host.as_string()) config.allowed_hosts.push_back(*name);
+    }
+  }
   config.heartbeat_ms =
       root.parsed<std::int64_t>("heartbeat", parse_duration_ms).value_or(config.heartbeat_ms);
   config.lease_ms = root.parsed<std::int64_t>("lease", parse_duration_ms).value_or(config.lease_ms);
@@ -68,6 +74,14 @@ Status validate(const Config& config) {
   }
   TAILOR_RETURN_IF_ERROR(check_address("listen", config.listen, config.insecure));
   TAILOR_RETURN_IF_ERROR(check_address("http", config.http, config.insecure));
+  for (const std::string& host : config.allowed_hosts) {
+    if (host == "*" || http::is_host(host)) continue;
+    return {Code::kInvalidArgument,
+            fmt::format(
+                "allowed host \"{}\": expected a name or an address, such as tailor.example.org or "
+                "[fd00::7], or * for any",
+                host)};
+  }
   if (config.heartbeat_ms < 50 || config.heartbeat_ms > 600'000) {
     return {Code::kInvalidArgument,
             fmt::format("heartbeat = {} ms: allowed are 50 ms to 10 min", config.heartbeat_ms)};
@@ -92,12 +106,13 @@ Status validate(const Config& config) {
 
 std::string describe(const Config& config) {
   return fmt::format(
-      "database=\"{}\" listen=\"{}\" http=\"{}\" heartbeat=\"{} ms\" lease=\"{} ms\" "
+      "database=\"{}\" listen=\"{}\" http=\"{}\" allowed_hosts=[{}] heartbeat=\"{} ms\" lease=\"{} "
+      "ms\" "
       "backoff=\"{} ms\" log_level=\"{}\" port_file=\"{}\" insecure={} "
       "allow_network_file_system={}",
-      config.database, config.listen, config.http, config.heartbeat_ms, config.lease_ms,
-      config.backoff_ms, config.log_level, config.port_file, config.insecure,
-      config.allow_network_file_system);
+      config.database, config.listen, config.http, fmt::join(config.allowed_hosts, ", "),
+      config.heartbeat_ms, config.lease_ms, config.backoff_ms, config.log_level, config.port_file,
+      config.insecure, config.allow_network_file_system);
 }
 
 Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
@@ -108,11 +123,15 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   std::string config_file;
   std::optional<std::string> database, listen, http, heartbeat, lease, backoff, log_level,
       port_file;
+  std::vector<std::string> allowed_hosts;
   bool insecure = false;
   bool network = false;
   app.add_option("--database", database, "SQLite file; made when it is not there");
   app.add_option("--listen", listen, "gRPC address (127.0.0.1:7070; port 0 = any free one)");
   app.add_option("--http", http, "dashboard, JSON, /metrics (127.0.0.1:7071)");
+  app.add_option(
+      "--allowed-host", allowed_hosts,
+      "further name that browsers and proxies may call the HTTP port by (again for each; * = any)");
   app.add_option("--config", config_file, "TOML file with these settings; the command line wins");
   app.add_option("--heartbeat", heartbeat, "asked of workers (5s)");
   app.add_option("--lease", lease, "of an attempt without heartbeats (30s)");
@@ -144,6 +163,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   take(config.http, http);
   take(config.log_level, log_level);
   take(config.port_file, port_file);
+  if (!allowed_hosts.empty()) config.allowed_hosts = allowed_hosts;
   const std::array<std::tuple<std::string_view, const std::optional<std::string>*, std::int64_t*>,
                    3>
       durations = {{{"--heartbeat", &heartbeat, &config.heartbeat_ms},

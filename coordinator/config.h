@@ -4,20 +4,22 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
 namespace tailor::coordinator {
 
 struct Config {
-  std::string database;                   ///< path of the SQLite file; required
-  std::string listen = "127.0.0.1:7070";  ///< gRPC, HOST:PORT; port 0 = any free one
-  std::string http = "127.0.0.1:7071";    ///< dashboard, JSON, metrics
-  std::int64_t heartbeat_ms = 5'000;      ///< asked of workers
-  std::int64_t lease_ms = 30'000;         ///< of an attempt without heartbeats
-  std::int64_t backoff_ms = 2'000;        ///< before the second attempt after a failure
-  std::string log_level = "info";         ///< debug | info | warn | error
-  std::string port_file;                  ///< "" = none; JSON with the ports in use, once serving
+  std::string database;                    ///< path of the SQLite file; required
+  std::string listen = "127.0.0.1:7070";   ///< gRPC, HOST:PORT; port 0 = any free one
+  std::string http = "127.0.0.1:7071";     ///< dashboard, JSON, metrics
+  std::vector<std::string> allowed_hosts;  ///< further names that an HTTP request's Host may have
+  std::int64_t heartbeat_ms = 5'000;       ///< asked of workers
+  std::int64_t lease_ms = 30'000;          ///< of an attempt without heartbeats
+  std::int64_t backoff_ms = 2'000;         ///< before the second attempt after a failure
+  std::string log_level = "info";          ///< debug | info | warn | error
+  std::string port_file;                   ///< "" = none; JSON with the ports in use, once serving
   bool insecure = false;  ///< allow addresses other than loopback without TLS and tokens
   bool allow_network_file_system = false;  ///< the database may lie on NFS and the like
 };

@@ -114,6 +114,7 @@ Status serve(const Config& config) {
   const http::Api api(views, metrics, version);
   http::Options http_options;
   http_options.listen = config.http;
+  http_options.allowed_hosts = config.allowed_hosts;
   TAILOR_ASSIGN_OR_RETURN(
       const std::unique_ptr<http::Server> http,
       http::Server::start(http_options, [&](const http::Request& r) { return api.handle(r); }));

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
@@ -29,10 +31,11 @@ namespace beast = boost::beast;
 namespace bhttp = boost::beast::http;
 using tcp = asio::ip::tcp;
 
-/// Pages run our own scripts only, talk to this server only and are framed by nobody. Plotly sets
-/// styles inline.
+/// Pages run our own scripts only (the hash is that of the one line of script in index.html), talk
+/// to this server only and are framed by nobody. Plotly sets styles inline.
 constexpr std::string_view kContentSecurityPolicy =
-    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "default-src 'self'; script-src 'self' 'sha256-NDATBINIMSzlWD054BMX+AqntzYrRXZtdE97Z6JqB0E='; "
+    "style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "form-action 'none'";
 
@@ -61,6 +64,44 @@ bool percent_decode(std::string_view text, bool plus_is_space, std::string& out)
     }
   }
   return true;
+}
+
+/// "Example.COM.:80" -> "example.com", "[::1]:80" -> "::1"; nullopt for what is no host with or
+/// without port.
+std::optional<std::string> host_name(std::string_view host) {
+  std::string_view name = host;
+  std::string_view port;
+  if (host.starts_with('[')) {
+    const std::size_t close = host.find(']');
+    if (close == std::string_view::npos) return std::nullopt;
+    name = host.substr(1, close - 1);
+    port = host.substr(close + 1);
+  } else if (const std::size_t colon = host.find(':'); colon != std::string_view::npos) {
+    name = host.substr(0, colon);
+    port = host.substr(colon);
+  }
+  if (!port.empty() &&
+      (port.front() != ':' || port.find_first_not_of("0123456789", 1) != std::string_view::npos)) {
+    return std::nullopt;
+  }
+  if (name.ends_with('.')) name.remove_suffix(1);
+  std::string out;
+  for (const char c : name) {
+    const char small = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    const bool allowed = (small >= 'a' && small <= 'z') || (small >= '0' && small <= '9') ||
+                         small == '-' || small == '_' || small == '.' || small == ':';
+    if (!allowed) return std::nullopt;
+    out += small;
+  }
+  if (out.empty()) return std::nullopt;
+  return out;
+}
+
+std::optional<asio::ip::address> numeric_address(const std::string& host) {
+  boost::system::error_code failed;
+  const auto address = asio::ip::make_address(host, failed);
+  if (failed) return std::nullopt;
+  return address;
 }
 
 /// True when a list header ("gzip, deflate;q=0.5") names gzip with a weight above 0.
@@ -101,11 +142,52 @@ Result<std::pair<std::string, std::uint16_t>> split_address(std::string_view add
   return std::pair(std::string(host), port);
 }
 
+bool is_host(std::string_view text) { return host_name(text).has_value(); }
+
+std::string_view content_security_policy() { return kContentSecurityPolicy; }
+
 bool is_loopback(std::string_view host) {
   if (host == "localhost") return true;
   boost::system::error_code failed;
   const auto address = asio::ip::make_address(std::string(host), failed);
   return !failed && address.is_loopback();
+}
+
+HostRule::HostRule(std::string_view listen, std::string_view machine,
+                   const std::vector<std::string>& allowed)
+    : numeric_(!is_loopback(listen)) {
+  names_ = {"localhost"};
+  const auto add = [&](std::string_view name) {
+    // An IPv6 address without brackets would read as a name with a port.
+    const bool bare = name.find(':') != name.rfind(':') && !name.starts_with('[');
+    if (auto known = host_name(bare ? fmt::format("[{}]", name) : std::string(name))) {
+      names_.push_back(std::move(*known));
+    }
+  };
+  add(listen);
+  add(machine);
+  add(machine.substr(0, machine.find('.')));
+  for (const std::string& name : allowed) {
+    any_ = any_ || name == "*";
+    add(name);
+  }
+}
+
+Status HostRule::check(std::string_view host) const {
+  if (any_) return Status::ok();
+  const auto name = host_name(host);
+  if (!name) return {Code::kInvalidArgument, "the request's Host is no name or address"};
+  if (std::find(names_.begin(), names_.end(), *name) != names_.end()) return Status::ok();
+  const auto address = numeric_address(*name);
+  if (address && (address->is_loopback() || numeric_)) return Status::ok();
+  return {
+      Code::kPermissionDenied,
+      fmt::format(
+          "this coordinator is not known as \"{}\": a page of another site could otherwise read it "
+          "(DNS rebinding). If the name is meant, start it with --allowed-host {} or "
+          "`allowed_hosts` in "
+          "its configuration",
+          *name, *name)};
 }
 
 Status parse_target(std::string_view target, Request& request) {
@@ -184,16 +266,33 @@ Response error_response(const Status& status) {
 
 // ---- connections
 
+namespace {
+
+std::string listen_host(const std::string& listen) {
+  const auto parts = split_address(listen);
+  return parts ? parts->first : "";
+}
+
+std::string machine_name() {
+  boost::system::error_code failed;
+  std::string name = asio::ip::host_name(failed);
+  return failed ? "" : name;
+}
+
+}  // namespace
+
 struct Server::Impl {
   Impl(Options o, Handler h)
       : options(std::move(o)),
         handler(std::move(h)),
+        hosts(listen_host(options.listen), machine_name(), options.allowed_hosts),
         context(options.threads),
         acceptor(context),
         pause(context) {}
 
   Options options;
   Handler handler;
+  const HostRule hosts;
   std::atomic<std::size_t> connections{0};  // outlives the connections that the context owns
   asio::io_context context;
   tcp::acceptor acceptor;
@@ -253,6 +352,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     keep_alive_ = message.keep_alive();
     version_ = message.version();
     head_ = message.method() == bhttp::verb::head;
+    // HTTP/1.0 knows no Host; no browser speaks it.
+    const auto hosts = message.count(bhttp::field::host);
+    if (hosts > 1 || (hosts == 0 && version_ >= 11)) {
+      keep_alive_ = false;
+      return write(error_response(400, "invalid_argument", "a request must have one Host"));
+    }
+    if (hosts == 1) {
+      const Status known = server_.hosts.check(to_std(message[bhttp::field::host]));
+      if (!known.is_ok()) {
+        keep_alive_ = false;
+        return write(error_response(known.code() == Code::kInvalidArgument ? 400 : 421,
+                                    code_name(known.code()), known.message()));
+      }
+    }
     if (message.method() != bhttp::verb::get && !head_) {
       return write(error_response(405, "invalid_argument",
                                   "only GET and HEAD are answered here; changes go through gRPC "

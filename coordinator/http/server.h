@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -36,12 +37,33 @@ struct Response {
 
 struct Options {
   std::string listen = "127.0.0.1:7071";  ///< HOST:PORT; port 0 = any free one
-  std::size_t connections_max = 256;      ///< further ones are closed at once
+  /// Further names that a request's Host may have (`HostRule`); "*" allows every one.
+  std::vector<std::string> allowed_hosts;
+  std::size_t connections_max = 256;  ///< further ones are closed at once
   std::uint32_t header_bytes_max = 16 * 1024;
   std::uint64_t body_bytes_max = 64 * 1024;
   std::int64_t read_ms_max = 15'000;   ///< for a whole request, and for an idle connection
   std::int64_t write_ms_max = 30'000;  ///< for a whole answer
   int threads = 3;
+};
+
+/// Which Host a request may name. A page of another site can have its name point at this address
+/// (DNS rebinding) and would then read everything here as its own; but its requests still carry its
+/// name. Allowed are, with any port: localhost and loopback addresses, the address that is listened
+/// on, this machine's name, and what `Options::allowed_hosts` adds. Where more than loopback is
+/// listened on, so is every numeric address: those are nobody's names.
+class HostRule {
+ public:
+  /// `listen` is the HOST of the address; `machine` the host's name.
+  HostRule(std::string_view listen, std::string_view machine,
+           const std::vector<std::string>& allowed);
+  /// Ok, or kInvalidArgument (not well-formed), kPermissionDenied (not allowed; names the option).
+  Status check(std::string_view host) const;
+
+ private:
+  bool any_ = false;
+  bool numeric_ = false;
+  std::vector<std::string> names_;  // lower case, without port and last dot
 };
 
 /// Runs on the server's threads; may block for a short read.
@@ -72,8 +94,12 @@ class Server {
 Status check_listen(const std::string& address);
 /// Splits "HOST:PORT" ("[::1]:7071" too). Errors: kInvalidArgument.
 Result<std::pair<std::string, std::uint16_t>> split_address(std::string_view address);
+/// True for a name or address as a request's Host may have it, with or without a port.
+bool is_host(std::string_view text);
 /// True when HOST is 127.0.0.0/8, ::1 or "localhost".
 bool is_loopback(std::string_view host);
+/// What every answer says that a page may load and run.
+std::string_view content_security_policy();
 /// The path and query of a request target. Errors: kInvalidArgument for bad percent-encoding.
 Status parse_target(std::string_view target, Request& request);
 /// JSON {"error":{"code":...,"message":...}} with the HTTP status that fits.

@@ -73,5 +73,23 @@ TEST(Config, RefusesNonsense) {
   EXPECT_FALSE(parse({"--config", "/no/such/file.toml"}).has_value());
 }
 
+TEST(Config, HostsThatAreAllowedBesideTheOwnOnesAreNamesAndNothingElse) {
+  const auto config = parse_config(
+      "database = \"/t.db\"\nallowed_hosts = [\"tailor.lab\", \"[fd00::7]\"]\n", "c.toml", {});
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_THAT(config->allowed_hosts, ::testing::ElementsAre("tailor.lab", "[fd00::7]"));
+  EXPECT_TRUE(validate(*config).is_ok());
+  const auto command =
+      parse({"--database", "t.db", "--allowed-host", "a.lab", "--allowed-host", "b.lab:80"});
+  ASSERT_TRUE(command.has_value()) << command.error().message();
+  EXPECT_THAT(command->config.allowed_hosts, ::testing::ElementsAre("a.lab", "b.lab:80"));
+  EXPECT_THAT(describe(command->config), HasSubstr("a.lab"));
+  EXPECT_TRUE(parse({"--database", "t.db", "--allowed-host", "*"}).has_value());
+  for (const char* wrong : {"http://a.lab", "a lab", "a.lab/x", ""}) {
+    const auto refused = parse({"--database", "t.db", "--allowed-host", wrong});
+    EXPECT_FALSE(refused.has_value()) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace tailor::coordinator

@@ -57,7 +57,7 @@ class ApiError extends Error {
 async function api(path, query) {
   const text = new URLSearchParams(
       Object.entries(query || {}).filter(([, v]) => v !== undefined && v !== null && v !== '')).toString();
-  const answer = await fetch('/api/v1/' + path + (text ? '?' + text : ''), { headers: { Accept: 'application/json' } });
+  const answer = await fetch('api/v1/' + path + (text ? '?' + text : ''), { headers: { Accept: 'application/json' } });
   const body = await answer.json().catch(() => null);
   if (!answer.ok) throw new ApiError(answer.status, body && body.error ? body.error.message : 'HTTP ' + answer.status);
   return body;
@@ -115,7 +115,7 @@ function loadPlotly() {
   if (!plotly) {
     plotly = new Promise((resolve) => {
       const script = document.createElement('script');
-      script.src = '/plotly.min.js';
+      script.src = 'plotly.min.js';
       script.onload = () => resolve(window.Plotly || null);
       script.onerror = () => resolve(null);
       document.head.append(script);

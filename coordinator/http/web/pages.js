@@ -11,6 +11,9 @@ const facts = (list) =>
     .map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
 const num = (text, more) => h('td', { class: 'num', ...more }, text);
 
+// Points of the space tried so far, of all that the search will try.
+const points = (s) => (s.search_points ? count(s.search_tried) + ' / ' + count(s.search_points) : '–');
+
 function progress(trials) {
   const label = STATES.filter((s) => trials[s]).map((s) => trials[s] + ' ' + s).join(', ') || 'no trials yet';
   return h('div', { class: 'bar', role: 'img', 'aria-label': label, title: label },
@@ -34,12 +37,13 @@ pages.sweeps = async () => {
   return h('div', null, h('h1', null, 'Sweeps'), h('div', { class: 'scroll' }, h('table', null,
     h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Sweep'), h('th', { scope: 'col' }, 'State'),
       h('th', { scope: 'col' }, 'Progress'), h('th', { scope: 'col', class: 'num' }, 'Done'), h('th', { scope: 'col', class: 'num' }, 'Running'),
-      h('th', { scope: 'col', class: 'num' }, 'Failed'), h('th', { scope: 'col', class: 'num' }, 'Candidates'), h('th', { scope: 'col' }, 'Submitted'))),
+      h('th', { scope: 'col', class: 'num' }, 'Failed'), h('th', { scope: 'col', class: 'num' }, 'Candidates'),
+      h('th', { scope: 'col', class: 'num', title: 'Points of the space: tried / in all' }, 'Points'), h('th', { scope: 'col' }, 'Submitted'))),
     h('tbody', null, sweeps.map((s) => h('tr', { 'data-key': 's' + s.id },
       h('td', null, h('a', { href: link(['sweep', s.id]) }, s.name), ' ', h('span', { class: 'muted' }, 's' + s.id)),
       h('td', null, stateText(s.state)), h('td', null, progress(s.trials)),
       num(count(s.trials.completed + s.trials.stopped) + ' / ' + count(s.trials.total)), num(count(s.trials.running)),
-      num(count(s.trials.failed), { class: s.trials.failed ? 'num bad' : 'num' }), num(count(s.candidates)), h('td', null, when(s.created_ms))))))));
+      num(count(s.trials.failed), { class: s.trials.failed ? 'num bad' : 'num' }), num(count(s.candidates)), num(points(s)), h('td', null, when(s.created_ms))))))));
 };
 
 // ---- one sweep
@@ -114,10 +118,12 @@ pages.sweep = async ([reference], query) => {
   const t = sweep.trials;
   const left = t.queued + t.running;
   return h('div', null,
-    h('h1', null, sweep.name), sweep.description ? h('p', { class: 'muted' }, sweep.description) : null,
+    h('h1', null, sweep.name), sweep.message ? h('p', { class: 'bad' }, sweep.message) : null, sweep.description ? h('p', { class: 'muted' }, sweep.description) : null,
     facts([['State', stateText(sweep.state)], ['Trials', count(t.total)], ['Left', count(left)], ['Completed', count(t.completed)], ['Running', count(t.running)],
       ['Failed', t.failed ? h('a', { class: 'bad', href: here({ state: 'failed', offset: undefined }) }, count(t.failed)) : '0'],
-      ['Candidates', count(sweep.candidates)], ['Infeasible', sweep.infeasible ? count(sweep.infeasible) : null], ['Seeds', count(sweep.seeds)],
+      ['Candidates', count(sweep.candidates)], ['Points tried', sweep.search_points ? points(sweep) : null],
+      ['Trials at most', sweep.trials_at_most > t.total ? count(sweep.trials_at_most) : null],
+      ['Infeasible', sweep.infeasible ? h('span', { title: Object.entries(sweep.infeasible_reasons).map(([r, n]) => n + ': ' + r).join('\n') }, count(sweep.infeasible)) : null], ['Seeds', count(sweep.seeds)],
       ['Priority', sweep.priority], ['Submitted', when(sweep.created_ms)], ['Ended', sweep.ended_ms ? when(sweep.ended_ms) : null]]),
     progress(t),
     table ? comparison(table, sweep.seeds) : null,

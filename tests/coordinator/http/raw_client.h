@@ -66,7 +66,8 @@ inline std::string talk(int port, std::string_view bytes) {
 }
 
 inline std::string get(int port, std::string_view target, std::string_view more = "") {
-  return talk(port, "GET " + std::string(target) + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" +
+  return talk(port, "GET " + std::string(target) +
+                        " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
                         std::string(more) + "\r\n");
 }
 

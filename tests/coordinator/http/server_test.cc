@@ -22,6 +22,7 @@ class HttpServerTest : public ::testing::Test {
  protected:
   void start(Options options = {}) {
     options.listen = "127.0.0.1:0";
+    options.allowed_hosts.push_back("x");
     auto server = Server::start(options, [](const Request& request) {
       if (request.path == "/throw") throw std::runtime_error("a bug");
       Response response;
@@ -208,6 +209,62 @@ TEST(IsLoopback, KnowsTheLoopbackAddresses) {
   for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org"}) {
     EXPECT_FALSE(is_loopback(host)) << host;
   }
+}
+
+TEST(HostRule, LoopbackKnowsItsOwnNamesWithAnyPortAndNoOthers) {
+  const HostRule rule("127.0.0.1", "Node7.example.org", {"tailor.lab", "[fd00::7]"});
+  for (const char* host :
+       {"localhost", "LocalHost:8080", "localhost.", "127.0.0.1", "127.0.0.1:7071", "127.3.2.1",
+        "[::1]", "[::1]:7071", "node7", "NODE7:1", "node7.example.org", "node7.example.org.:80",
+        "tailor.lab", "Tailor.Lab:443", "[fd00::7]:80"}) {
+    EXPECT_TRUE(rule.check(host).is_ok()) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:7071", "localhost.evil.example",
+                           "xlocalhost", "127.0.0.1.nip.io", "10.1.2.3", "0.0.0.0", "[fd00::8]",
+                           "node8", "node7.evil.example", "tailor.lab.evil"}) {
+    const Status refused = rule.check(host);
+    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << host;
+    EXPECT_THAT(refused.message(), HasSubstr("--allowed-host")) << host;
+  }
+  for (const char* host :
+       {"", ":7071", "a b", "localhost:7071:1", "localhost:x", "user@localhost", "[::1", "[::1]x",
+        "localhost/x", "loc%61lhost", "localhost,evil.example"}) {
+    EXPECT_EQ(rule.check(host).code(), Code::kInvalidArgument) << host;
+  }
+}
+
+TEST(HostRule, ANetworkAddressAlsoKnowsNumericAddressesWhichAreNobodysNames) {
+  const HostRule rule("0.0.0.0", "node7", {});
+  EXPECT_TRUE(rule.check("10.1.2.3:7071").is_ok());
+  EXPECT_TRUE(rule.check("[fd00::8]").is_ok());
+  EXPECT_EQ(rule.check("evil.example").code(), Code::kPermissionDenied);
+  EXPECT_TRUE(HostRule("127.0.0.1", "n", {"*"}).check("evil.example").is_ok());
+}
+
+TEST_F(HttpServerTest, ARequestUnderAForeignNameIsRefusedBeforeAnythingIsSaid) {
+  start();
+  const auto ask = [&](const std::string& lines) {
+    return talk(port_, "GET /secret HTTP/1.1\r\n" + lines + "Connection: close\r\n\r\n");
+  };
+  const auto foreign = ask("Host: evil.example:7071\r\n");
+  EXPECT_EQ(status_of_answer(foreign), 421);
+  EXPECT_THAT(body_of(foreign), HasSubstr("--allowed-host evil.example"));
+  EXPECT_THAT(foreign, Not(HasSubstr("secret")));
+  EXPECT_EQ(status_of_answer(ask("Host: localhost:1\r\n")), 200);
+  EXPECT_EQ(status_of_answer(ask("hOsT: LOCALHOST.\r\n")), 200);
+  EXPECT_EQ(status_of_answer(ask("")), 400) << "no Host";
+  EXPECT_EQ(status_of_answer(ask("Host: localhost\r\nHost: evil.example\r\n")), 400) << "two";
+  EXPECT_EQ(status_of_answer(ask("Host: localhost\r\nHost: localhost\r\n")), 400) << "two";
+  EXPECT_EQ(status_of_answer(
+                talk(port_,
+                     "POST / HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\n"
+                     "Connection: close\r\nContent-Length: 0\r\n\r\n")),
+            421);
+  EXPECT_EQ(status_of_answer(talk(port_, "GET / HTTP/1.0\r\n\r\n")), 200) << "HTTP/1.0 has no Host";
+  EXPECT_EQ(status_of_answer(talk(port_,
+                                  "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\n\r\n")),
+            400);
 }
 
 }  // namespace
