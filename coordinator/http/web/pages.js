@@ -133,7 +133,7 @@ pages.sweep = async ([reference], query) => {
       choose('Against', 'x', drawn.axis, [['tokens', 'tokens'], ['step', 'steps'], ['time', 'seconds']]),
       h('span', { class: 'muted' }, 'Tick up to ' + PLOTTED_MAX + ' trials below.')),
     drawn.traces.length ? chart('curves', drawn.metric + ' of the chosen trials', drawn.traces,
-      { xaxis: { title: { text: drawn.axis === 'time' ? 'seconds' : drawn.axis } }, yaxis: { title: { text: drawn.metric } } })
+      { xaxis: { title: { text: drawn.axis === 'time' ? 'seconds' : drawn.axis } }, yaxis: { title: { text: escapeLabel(drawn.metric) } } })
       : h('p', { class: 'muted', 'data-key': 'nocurves' }, 'No points yet.'),
     h('h2', null, 'Trials'),
     h('div', { class: 'tools' },
@@ -211,7 +211,7 @@ pages.trial = async ([id], query) => {
     detail.attempts.length ? h('section', null, h('h2', null, 'Attempts'), timeline(detail)) : null,
     metric ? h('section', null, h('h2', null, 'Metrics'), h('div', { class: 'tools' }, choose('Metric', 'metric', metric, detail.metrics.map((m) => [m, m]))),
       chart('metric', metric, [{ x: series.steps, y: series.values, mode: 'lines', type: 'scatter', name: escapeLabel(metric) }],
-        { showlegend: false, xaxis: { title: { text: 'step' } }, yaxis: { title: { text: metric } } })) : null,
+        { showlegend: false, xaxis: { title: { text: 'step' } }, yaxis: { title: { text: escapeLabel(metric) } } })) : null,
     profileSection(detail.profile),
     detail.checkpoints.length ? h('section', null, h('h2', null, 'Checkpoints'), h('div', { class: 'scroll' }, h('table', null,
       h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Step'), h('th', { scope: 'col', class: 'num' }, 'Attempt'), h('th', { scope: 'col', class: 'num' }, 'Size'),
