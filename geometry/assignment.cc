@@ -345,9 +345,9 @@ class SparseSolver {
 
   void satisfy(Side& seekers, Side& others) {
     distance_.assign(others.count(), kInfinity);
-    previous_.assign(others.count(), kNowhere);
+    previous_.assign(others.count(), {kUnmatched, kNowhere});
     settled_.assign(others.count(), 0);
-    way_.assign(seekers.count(), kNowhere);
+    way_.assign(seekers.count(), {kUnmatched, kNowhere});
     for (std::uint32_t s = 0; s < seekers.count(); ++s) {
       while (is_unhappy(seekers, s)) augment(seekers, others, s);
     }
@@ -378,7 +378,7 @@ class SparseSolver {
         if (through < distance_[t] && through < least) {
           if (distance_[t] == kInfinity) touched_.push_back(t);
           distance_[t] = through;
-          previous_[t] = &others == &columns_ ? opposite_[seekers.pair[e]] : seekers.pair[e];
+          previous_[t] = {s, e};
           if (through <= at && others.spare[t] > 0) {
             end = t;  // nothing can be nearer
             return;
@@ -399,7 +399,8 @@ class SparseSolver {
         length = least;
         break;
       }
-      const auto [at, t] = heap_.front();
+      const double at = heap_.front().first;
+      const std::uint32_t t = heap_.front().second;
       pop();
       length = at;
       if (others.spare[t] > 0) {
@@ -408,12 +409,11 @@ class SparseSolver {
       }
       settled_[t] = 1;
       order_.push_back(t);
-      const double here = at;
       matched_pairs(others, t, [&](std::size_t e) {
         const std::uint32_t s = others.targets[e];
-        if (end != kUnmatched || s == start || way_[s] != kNowhere) return;
-        way_[s] = e;
-        scan(s, here);
+        if (end != kUnmatched || s == start || way_[s].place != kNowhere) return;
+        way_[s] = {t, e};
+        scan(s, at);
       });
     }
     for (const std::uint32_t t : order_) {
@@ -428,38 +428,32 @@ class SparseSolver {
       distance_[t] = kInfinity;
       settled_[t] = 0;
     }
-    for (const auto& [at, s] : visited_) way_[s] = kNowhere;
+    for (const auto& [at, s] : visited_) way_[s].place = kNowhere;
   }
 
-  // Turns the path around that ends at `end`, or at the seeker `alone`. It consists of pairs to
-  // match (previous_ of a node) and pairs to part (way_ of a seeker), by turns.
+  // Turns the path around that ends at `end`, or at the seeker `alone`: pairs to match (previous_
+  // of a node) and pairs to part (way_ of a seeker) by turns.
   void push(Side& seekers, Side& others, std::uint32_t start, std::uint32_t end,
             std::uint32_t alone) {
     std::uint32_t amount = seekers.spare[start];
-    path_.clear();
+    matched_.clear();
+    parted_.clear();
     std::uint32_t s = alone;
     if (end != kUnmatched) {
       amount = std::min(amount, others.spare[end]);
-      path_.push_back({end, previous_[end], true});
-      s = others.targets[previous_[end]];
+      matched_.push_back(previous_[end]);
+      s = previous_[end].node;
     }
     while (s != start) {
-      const std::size_t parted = way_[s];
-      amount = std::min(amount, flow_[others.pair[parted]]);
-      const std::uint32_t t =
-          seekers
-              .targets[&others == &columns_ ? others.pair[parted] : opposite_[others.pair[parted]]];
-      path_.push_back({t, parted, false});
-      path_.push_back({t, previous_[t], true});
-      s = others.targets[previous_[t]];
+      const Step way = way_[s];
+      amount = std::min(amount, flow_[others.pair[way.place]]);
+      parted_.push_back(way);
+      matched_.push_back(previous_[way.node]);
+      s = previous_[way.node].node;
     }
     // All parting first: then everybody on the way has the units to spare.
-    for (const Step& step : path_) {
-      if (!step.matches) part(others, seekers, step.node, step.place, amount);
-    }
-    for (const Step& step : path_) {
-      if (step.matches) move(others, seekers, step.node, step.place, amount);
-    }
+    for (const Step& step : parted_) part(others, seekers, step.node, step.place, amount);
+    for (const Step& step : matched_) move(seekers, others, step.node, step.place, amount);
   }
 
   void pop() {
@@ -495,20 +489,20 @@ class SparseSolver {
   Side rows_, columns_;
   std::vector<std::uint32_t> flow_;    // units matched, by pair
   std::vector<std::size_t> opposite_;  // place of a pair in columns_
-  // Of a path. Places are those of `others`, whose node t is reached over previous_[t] and leads
-  // on to seeker s over way_[s].
+  // A pair at a place of its node.
+  struct Step {
+    std::uint32_t node;
+    std::size_t place;
+  };
+  // Of a path: node t of `others` is reached from the seeker of previous_[t], and leads on to
+  // seeker s from the node of way_[s].
   std::vector<double> distance_;
-  std::vector<std::size_t> previous_, way_;
+  std::vector<Step> previous_, way_;
   std::vector<char> settled_;
   std::vector<std::uint32_t> touched_, order_;
   std::vector<std::pair<double, std::uint32_t>> visited_;  // seekers, with their distance
   std::vector<std::pair<double, std::uint32_t>> heap_;
-  struct Step {
-    std::uint32_t node;  // of `others`
-    std::size_t place;
-    bool matches;
-  };
-  std::vector<Step> path_;
+  std::vector<Step> matched_, parted_;
   std::vector<std::size_t> driven_out_;
 };
 

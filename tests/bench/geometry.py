@@ -435,6 +435,79 @@ def bench_w2(b, n, peers):
     return ours, chosen
 
 
+def integer_bars(n, seed, births=6, lengths=4):
+    """Few different bars: nearly all are there more than once, and costs tie."""
+    rng = np.random.default_rng(seed)
+    birth = rng.integers(1, births + 1, n)
+    return np.stack([birth, birth + rng.integers(1, lengths + 1, n)], 1).astype(float)
+
+
+def tied_pair(rng):
+    """Two diagrams with ties: equal, integer, nudged by a last place, half of each, or near each other."""
+    n, m = rng.integers(1, 120, 2)
+    kind = rng.integers(6)
+    if kind == 0:
+        return np.tile([0, 1.0], (n, 1)), np.tile([0, 1.2], (m, 1))
+    births, lengths = ((6, 4), (2, 2), (30, 30))[rng.integers(3)]
+    a, b = (integer_bars(k, rng.integers(1 << 30), births, lengths) for k in (n, m))
+    if kind == 1:
+        return a, b
+    if kind == 2:  # by a last place
+        for x in (a, b):
+            some = rng.random(len(x)) < 0.4
+            x[some, 1] = np.nextafter(x[some, 1], 1000)
+        return a, b
+    if kind == 3:
+        return np.concatenate([a / 10, band(n, rng.integers(1 << 30))]), np.concatenate([b / 10, band(m, 1)])
+    if kind == 4:  # clusters
+        return a + 1e-6 * rng.random(a.shape) * [0, 1], b + 1e-6 * rng.random(b.shape) * [0, 1]
+    return a, np.concatenate([a, a, b])
+
+
+def w2_scipy(a, b, order, p):
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+    n, m = len(a), len(b)
+    c = np.zeros((n + m, n + m))
+    unit = 0.5 if np.isinf(p) else np.sqrt(0.5)
+    c[:n, :m] = cdist(a, b, "chebyshev" if np.isinf(p) else "euclidean") ** order
+    c[:n, m:] = (((a[:, 1] - a[:, 0]) * unit) ** order)[:, None]
+    c[n:, :m] = (((b[:, 1] - b[:, 0]) * unit) ** order)[None, :]
+    i, j = linear_sum_assignment(c)
+    return c[i, j].sum() ** (1 / order)
+
+
+def bench_ties(b, some):
+    """Bars with ties: random pairs against the dense assignment, then times."""
+    rng = np.random.default_rng(7)
+    pairs, largest = 200, 0.0
+    for _ in range(pairs):
+        x, y = tied_pair(rng)
+        files = [b.save("tied_a.npy", x), b.save("tied_b.npy", y)]
+        order, p = int(rng.integers(1, 4)), (2, np.inf)[rng.integers(2)]
+        ours = b.ours("w2", files, ground="inf" if np.isinf(p) else "2", order=order, repeat=1)
+        ours.measure(None, None)
+        theirs = w2_scipy(x, y, order, p)
+        largest = max(largest, abs(ours.report["distance"] - theirs) / max(theirs, 1e-300))
+    b.agree(f"W1 to W3 of {pairs} pairs of diagrams with ties, with scipy's assignment", largest <= 1e-9,
+            f"largest relative difference {largest:.2g}")
+    cases = [("1000 equal bars (0, 1) and 1000 (0, 1.2)", np.tile([0, 1.0], (1000, 1)),
+              np.tile([0, 1.2], (1000, 1)), some("POT")),
+             ("4000 and 4000 integer bars", integer_bars(4000, 1), integer_bars(4000, 2), some("POT")),
+             ("40000 and 40000 integer bars", integer_bars(40000, 1), integer_bars(40000, 2), [])]
+    for number, (title, x, y, peers) in enumerate(cases):
+        files = [b.save(f"ties{number}a.npy", x), b.save(f"ties{number}b.npy", y)]
+        ours = b.ours("w2", files, ground="inf")
+        chosen = [b.peer("POT (through gudhi)", "w2_pot", files) for _ in peers]
+        b.compare(f"W2, {title}", [ours, *chosen])
+        for tool in chosen:
+            if not tool.failure:
+                value, theirs = ours.report["distance"], tool.report["result"]
+                b.agree(f"W2 with {tool.name}", abs(theirs - value) <= 1e-9 * value,
+                        f"relative difference {abs(theirs - value) / value:.2g}")
+        b.require(f"W2, {title}: 0.5 s over ours", 0.5 / ours.best, 1)
+
+
 def bench_gw(b, n):
     x = residual(n)
     files = [b.save(f"gwa{n}.npy", raw(x)), b.save(f"gwb{n}.npy", raw(layer(x, 3)))]
@@ -503,7 +576,7 @@ def main():
     parser.add_argument("--ours-only", action="store_true", help="leave the peers out")
     arguments = parser.parse_args()
     parts = arguments.only.split(",") if arguments.only else \
-        ["h1", "residual", "w2", "gw", "profile", "threads", "large"]
+        ["h1", "residual", "w2", "ties", "gw", "profile", "threads", "large"]
     import importlib.metadata as metadata
     versions = {p: metadata.version(p) for p in ("numpy", "scipy", "giotto-ph", "gudhi", "POT")}
     ripser = subprocess.run(["dpkg-query", "-W", "-f=${Version}", "ripser"], capture_output=True, text=True)
@@ -534,6 +607,8 @@ def main():
                     b.require("W2, n = 1000, over POT", ratio(peers[:1], ours), 5)
                 elif peers:
                     b.require("W2, n = 4000, over the better of POT and Hera", ratio(peers, ours), 5, 10)
+        if "ties" in parts:
+            bench_ties(b, some)
         if "gw" in parts:
             ours, pot = bench_gw(b, 512)
             b.require("GW, N = 512 from identity, over POT", ratio([pot], ours), 2, 3)

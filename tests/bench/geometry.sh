@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares geometry/ with its peers on this machine: one thread, processor time, one run.
 #
-#   tests/bench/geometry.sh [--only h1,residual,w2,gw,profile,threads,large] [--rounds N] [--program FILE]
+#   tests/bench/geometry.sh [--only h1,residual,w2,ties,gw,profile,threads,large] [--rounds N] [--program FILE]
 #
 # First time: a virtual environment with pinned peers from PyPI goes to tests/bench/peers (ignored by git),
 # and Debian's ripser is installed if it is missing and this is root. The program comes from
