@@ -28,7 +28,7 @@ namespace tailor::ffn {
 class Ffn {
  public:
   virtual ~Ffn() = default;
-  /// x_nd: residual stream after attention (fp32; fp64 in gradient checks). Returns the stream
+  /// x_nd: residual stream after attention (fp32). Returns the stream
   /// after the FFN, same shape and type. `tap`, if any, sees the places inside.
   virtual at::Tensor forward(const at::Tensor& x_nd, const net::FfnTap* tap = nullptr) const = 0;
   /// Projection weights: 3 d * sum of hidden widths.

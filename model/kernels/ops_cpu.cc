@@ -44,10 +44,10 @@ constexpr at::ScalarType scalar(Type type) {
   return type == Type::bf16 ? at::kBFloat16 : at::kFloat;
 }
 
-bool present(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
+bool has(const std::optional<at::Tensor>& tensor) { return tensor && tensor->defined(); }
 
 const float* gains(const std::optional<at::Tensor>& weight) {
-  return present(weight) ? weight->const_data_ptr<float>() : nullptr;
+  return has(weight) ? weight->const_data_ptr<float>() : nullptr;
 }
 
 at::Tensor dense_rows(const at::Tensor& x) { return x.stride(1) == 1 ? x : x.contiguous(); }
@@ -72,7 +72,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm(const at::Tensor& x_in,
                                             at::ScalarType dtype) {
   const at::Tensor x = dense_rows(x_in);
   const std::optional<at::Tensor> weight =
-      present(weight_in) ? std::optional(weight_in->contiguous()) : std::nullopt;
+      has(weight_in) ? std::optional(weight_in->contiguous()) : std::nullopt;
   const auto run = [&]<typename X, typename Y>(void (*loop)(
                        const X*, std::int64_t, const float*, std::int64_t, std::int64_t, float, Y*,
                        float*)) -> std::tuple<at::Tensor, at::Tensor> {
@@ -107,9 +107,9 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
   const at::Tensor grad = grad_in.contiguous();
   const at::Tensor x = dense_rows(x_in);
   const at::Tensor rstd = rstd_in.contiguous();
-  const at::Tensor skip = present(skip_in) ? dense_rows(*skip_in) : at::Tensor();
+  const at::Tensor skip = has(skip_in) ? dense_rows(*skip_in) : at::Tensor();
   const std::optional<at::Tensor> weight =
-      present(weight_in) ? std::optional(weight_in->contiguous()) : std::nullopt;
+      has(weight_in) ? std::optional(weight_in->contiguous()) : std::nullopt;
   const auto run = [&]<typename X, typename Y>(
                        void (*loop)(const Y*, const X*, std::int64_t, const float*, const float*,
                                     const X*, std::int64_t, std::int64_t, std::int64_t, X*,
@@ -122,7 +122,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
     // the same bits whatever the number of threads.
     constexpr std::int64_t kBlock = 256;
     const std::int64_t blocks = (rows + kBlock - 1) / kBlock;
-    const bool gain = present(weight);
+    const bool gain = has(weight);
     at::Tensor partial = at::zeros({gain ? blocks : 0, d}, x.options().dtype(at::kFloat));
     const Y* of_y = values<Y>(grad);
     const X* from = values<X>(x);
@@ -326,7 +326,7 @@ at::Tensor sum_squares(const at::Tensor& x_in) {
 void adamw_(at::Tensor& w, const at::Tensor& g, at::Tensor& m, at::Tensor& v,
             const std::optional<at::Tensor>& low, double lr, double beta1, double beta2, double eps,
             double decay, double gradient_scale, std::int64_t t) {
-  at::Tensor rounded = present(low) ? *low : at::Tensor();
+  at::Tensor rounded = has(low) ? *low : at::Tensor();
   adamw_loops(w, g, m, v, rounded, {lr, beta1, beta2, eps, decay, gradient_scale, t});
 }
 
