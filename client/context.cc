@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "base/ids.h"
 #include "base/text.h"
+#include "protocol/channel.h"
 
 namespace tailor::client {
 namespace {
@@ -82,8 +83,7 @@ v1::CoordinatorService::Stub& Context::stub() {
   if (!stub_) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(256 << 20);
-    channel_ = grpc::CreateCustomChannel(coordinator().value, grpc::InsecureChannelCredentials(),
-                                         arguments);
+    channel_ = protocol::open_channel(coordinator().value, std::move(arguments));
     stub_ = v1::CoordinatorService::NewStub(channel_);
   }
   return *stub_;

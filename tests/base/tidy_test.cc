@@ -64,6 +64,16 @@ TEST(Tidy, PureFoldersIncludeNoInputOutput) {
   });
 }
 
+TEST(Tidy, ChannelsAreMadeInOnePlace) {
+  // There, proxies of the environment are switched off.
+  for_each_source([](const std::string& path, const std::string& text) {
+    if (path == "protocol/channel.cc" || path == "tests/base/tidy_test.cc") return;
+    for (const char* banned : {"grpc::CreateChannel(", "grpc::CreateCustomChannel("}) {
+      EXPECT_EQ(text.find(banned), std::string::npos) << path << " makes a channel itself";
+    }
+  });
+}
+
 TEST(Tidy, LinesAreAtMost100CharactersLong) {
   for_each_source([](const std::string& path, const std::string& text) {
     std::istringstream lines(text);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/logging.h"
+#include "protocol/channel.h"
 #include "protocol/convert.h"
 #include "tailor/v1/worker.grpc.pb.h"
 
@@ -146,7 +147,7 @@ SessionClient::SessionClient(const std::string& target, std::function<void(Agent
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetMaxReceiveMessageSize(16 << 20);
   impl_->post = std::move(post);
-  impl_->channel = grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  impl_->channel = protocol::open_channel(target, std::move(arguments));
   impl_->stub = v1::WorkerService::NewStub(impl_->channel);
 }
 

@@ -120,8 +120,7 @@ class ServerTest : public ::testing::Test {
     ASSERT_TRUE(server.has_value()) << server.error().message();
     server_ = std::move(*server);
     server_->set_serving(true);
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                   grpc::InsecureChannelCredentials());
+    channel_ = protocol::open_channel("127.0.0.1:" + std::to_string(server_->port()));
     client_ = v1::CoordinatorService::NewStub(channel_);
     workers_ = v1::WorkerService::NewStub(channel_);
   }
