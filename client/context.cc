@@ -1,12 +1,18 @@
 #include "client/context.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/ids.h"
 #include "base/text.h"
@@ -82,6 +88,10 @@ Setting Context::coordinator() const {
 v1::CoordinatorService::Stub& Context::stub() {
   if (!stub_) {
     grpc::ChannelArguments arguments;
+    // `follow` has its own pauses: the channel's must not add minutes to them.
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
     arguments.SetMaxReceiveMessageSize(256 << 20);
     channel_ = protocol::open_channel(coordinator().value, std::move(arguments));
     stub_ = v1::CoordinatorService::NewStub(channel_);
@@ -125,6 +135,7 @@ void Context::check(const grpc::Status& status) const {
   const std::string said = status.error_message().empty()
                                ? fmt::format("no reason given ({})", code_name(code))
                                : status.error_message();
+  const std::string proxy = protocol::unused_proxy();
   const auto something_else = [&] {
     return Failure(
         Exit::kUnreachable,
@@ -140,11 +151,15 @@ void Context::check(const grpc::Status& status) const {
                       fmt::format("the coordinator at {} answers, but this call failed: {}",
                                   address.value, said));
       }
-      throw Failure(Exit::kUnreachable,
-                    fmt::format("no coordinator answers at {} (from {}): {}. Start one with "
-                                "`tailor-coordinator --database tailor.db`, or name another with "
-                                "--coordinator HOST:PORT or TAILOR_COORDINATOR",
-                                address.value, address.origin, said));
+      throw Failure(
+          Exit::kUnreachable,
+          fmt::format("no coordinator answers at {} (from {}): {}. Start one with "
+                      "`tailor-coordinator --database tailor.db`, or name another with "
+                      "--coordinator HOST:PORT or TAILOR_COORDINATOR{}",
+                      address.value, address.origin, said,
+                      proxy.empty() ? ""
+                                    : " (the environment's " + proxy +
+                                          " is not used: coordinators are reached directly)"));
     case Code::kDeadlineExceeded:
       // gRPC's own words when the time of the call is over; other words are the coordinator's.
       if (said != "Deadline Exceeded") break;
@@ -183,6 +198,44 @@ void require_text(const google::protobuf::Message& message) {
       const std::string text = reflection->GetString(message, field);
       if (is_valid_utf8(text)) continue;
       throw Failure(Exit::kUsage, fmt::format("\"{}\" is no UTF-8 text", text));
+    }
+  }
+}
+
+void Context::follow(const std::function<grpc::Status()>& attempt) {
+  constexpr double kFirstPauseS = 0.1;
+  constexpr double kPauseMaxS = 2;
+  const SystemClock clock;
+  std::optional<MonotonicMs> away_since_ms;
+  for (double pause_s = kFirstPauseS;; pause_s = std::min(2 * pause_s, kPauseMaxS)) {
+    const grpc::Status status = attempt();
+    const grpc::StatusCode code = status.error_code();
+    // A coordinator that ends cancels the calls it has.
+    const bool away =
+        code == grpc::UNAVAILABLE || code == grpc::CANCELLED || code == grpc::DEADLINE_EXCEEDED;
+    if (!away || !answered_) {
+      check(status);
+      answered_ = true;
+      if (away_since_ms) printer().note("the coordinator answers again");
+      return;
+    }
+    const MonotonicMs now_ms = clock.now_ms();
+    if (!away_since_ms) {
+      away_since_ms = now_ms;
+      if (reconnect_s > 0) {
+        printer().note(fmt::format("the coordinator at {} is away ({}); trying again for {} s",
+                                   coordinator().value, status.error_message(), reconnect_s));
+      }
+    }
+    if (static_cast<double>(now_ms - *away_since_ms) >= reconnect_s * 1000) {
+      throw Failure(code == grpc::DEADLINE_EXCEEDED ? Exit::kTimedOut : Exit::kUnreachable,
+                    fmt::format("the coordinator at {} did not come back within {} s: {} "
+                                "(--reconnect changes how long is waited)",
+                                coordinator().value, reconnect_s, status.error_message()));
+    }
+    pause_for(pause_s);
+    if (interrupted()) {
+      throw Failure(Exit::kInterrupted, "stopped waiting for the coordinator");
     }
   }
 }
@@ -226,6 +279,30 @@ void catch_interrupt() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted = 1; };
   sigaction(SIGINT, &action, nullptr);
+}
+
+void pause_for(double seconds) {
+  const SystemClock clock;
+  const MonotonicMs until_ms = clock.now_ms() + static_cast<std::int64_t>(seconds * 1000);
+  while (!interrupted()) {
+    // No events: only that the reader is gone ends it early.
+    pollfd out{STDOUT_FILENO, 0, 0};
+    const std::int64_t left_ms = until_ms - clock.now_ms();
+    if (left_ms <= 0) return;
+    if (::poll(&out, 1, static_cast<int>(std::min<std::int64_t>(left_ms, 100))) > 0) {
+      if ((out.revents & POLLERR) != 0) {
+        ::raise(SIGPIPE);
+        throw Failure(Exit::kInternal, "nobody reads the output any more");
+      }
+      ::poll(nullptr, 0, static_cast<int>(std::min<std::int64_t>(left_ms, 100)));
+    }
+  }
+}
+
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Failure(Exit::kInternal,
+                "the output could not be written: free space where it goes, and repeat");
 }
 
 }  // namespace tailor::client

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -71,6 +72,7 @@ class Context {
   std::string color = "auto";
   double timeout_s = 30;
   bool timeout_given = false;  ///< by --timeout
+  double reconnect_s = 300;    ///< how long commands that follow try to reach a coordinator again
 
   /// The coordinator's address: flag > TAILOR_COORDINATOR > ./tailor.toml > user file > default.
   Setting coordinator() const;
@@ -88,6 +90,7 @@ class Context {
     context.set_deadline(deadline());
     Response response;
     check((stub().*method)(&context, request, &response));
+    answered_ = true;
     return response;
   }
 
@@ -96,12 +99,31 @@ class Context {
   /// wrong.
   void check(const grpc::Status& status) const;
 
+  /// The same for commands that follow something. While the coordinator is away (killed, restarted,
+  /// cut off) it is asked again with growing pauses, and stderr says so, once; only who was never
+  /// answered, or not for `reconnect_s`, fails. `attempt` must be safe to repeat.
+  void follow(const std::function<grpc::Status()>& attempt);
+  template <typename Request, typename Response>
+  Response follow(grpc::Status (v1::CoordinatorService::Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Response*),
+                  const Request& request) {
+    Response response;
+    follow([&] {
+      grpc::ClientContext context;
+      context.set_deadline(deadline());
+      response.Clear();
+      return (stub().*method)(&context, request, &response);
+    });
+    return response;
+  }
+
   gpr_timespec deadline() const;
   Printer printer() const { return Printer(json, color); }
 
  private:
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  bool answered_ = false;  // anything, ever: `follow` then has patience
 };
 
 /// "s3" and "3" are ids, anything else is a name; "last" is the newest sweep.
@@ -116,5 +138,11 @@ v1::Sweep find_sweep(Context& context, const std::string& text);
 /// True once SIGINT arrived. Installed by `catch_interrupt`; polled by commands that wait.
 bool interrupted();
 void catch_interrupt();
+
+/// Waits, but not after SIGINT. Ends the program as a write would (SIGPIPE; where that is ignored,
+/// Failure) once nobody reads stdout any more: `... | head` must not wait for the next line.
+void pause_for(double seconds);
+/// Throws Failure when stdout did not take what was printed.
+void flush_output();
 
 }  // namespace tailor::client

@@ -78,6 +78,9 @@ int main(int argc, char** argv) {
                  "seconds to wait for an answer (30; for a backup 3600)")
       ->check(CLI::Range(0.001, 86400.0))
       ->each([&context](const std::string&) { context.timeout_given = true; });
+  app.add_option("--reconnect", context.reconnect_s,
+                 "seconds that logs -f and watch try to reach a coordinator that went away (300)")
+      ->check(CLI::Range(0.0, 1e9));
   for (const auto& command : tailor::client::commands()) command.add(app, context);
 
   try {

@@ -371,6 +371,7 @@ void write(const LogChunk& value, v1::WorkerMessage* out) {
   write(value.ref, body->mutable_ref());
   body->set_offset(value.offset);
   body->set_data(value.bytes);
+  body->set_left_out(value.left_out);
 }
 
 void write(const Draining& value, v1::WorkerMessage* out) {
@@ -410,7 +411,7 @@ Result<WorkerMessage> read(const v1::Reports& proto) {
 
 Result<WorkerMessage> read(const v1::LogChunk& proto) {
   TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "LogChunk"));
-  return WorkerMessage(LogChunk{ref, proto.offset(), proto.data()});
+  return WorkerMessage(LogChunk{ref, proto.offset(), proto.data(), proto.left_out()});
 }
 
 void write(const Welcome& value, v1::CoordinatorMessage* out) {

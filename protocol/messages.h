@@ -78,6 +78,7 @@ struct LogChunk {
   AttemptRef ref;
   std::uint64_t offset = 0;
   std::string bytes;
+  std::uint64_t left_out = 0;  ///< bytes before `offset` that are not sent: there was too much
 };
 
 /// The worker takes no new work (SIGTERM, or told to drain).

@@ -108,6 +108,8 @@ struct MemoryStore::BatchChecker {
       need_attempt(profile->attempt);
     } else if (const auto* log = std::get_if<LogRow>(&mutation)) {
       need_attempt(log->attempt);
+    } else if (const auto* trim = std::get_if<LogTrim>(&mutation)) {
+      need_attempt(trim->attempt);
     }
   }
 
@@ -211,6 +213,10 @@ void MemoryStore::apply(const Mutation& mutation) {
     events_.back().id = events_.size();
   } else if (const auto* log = std::get_if<LogRow>(&mutation)) {
     logs_[log->attempt].try_emplace(log->offset, log->bytes);
+  } else if (const auto* trim = std::get_if<LogTrim>(&mutation)) {
+    std::erase_if(logs_[trim->attempt], [&](const auto& piece) {
+      return piece.first >= trim->from && piece.first + piece.second.size() <= trim->to;
+    });
   } else if (const auto* counters = std::get_if<CountersRow>(&mutation)) {
     counters_ = *counters;
   }
@@ -377,6 +383,17 @@ Result<std::string> MemoryStore::log(AttemptId attempt, std::uint64_t offset,
     bytes.append(it->second, skip, bytes_max - bytes.size());
   }
   return bytes;
+}
+
+Result<std::optional<std::uint64_t>> MemoryStore::log_from(AttemptId attempt,
+                                                           std::uint64_t offset) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = logs_.find(attempt);
+  if (found == logs_.end()) return std::nullopt;
+  for (const auto& [begin, bytes] : found->second) {
+    if (begin + bytes.size() > offset) return std::max(begin, offset);
+  }
+  return std::nullopt;
 }
 
 Result<Table> MemoryStore::query(std::string_view, const QueryLimits&) const {

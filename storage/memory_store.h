@@ -48,6 +48,8 @@ class MemoryStore final : public Store {
                                        std::optional<TrialId> trial = {}) const override;
   Result<std::string> log(AttemptId attempt, std::uint64_t offset,
                           std::size_t bytes_max) const override;
+  Result<std::optional<std::uint64_t>> log_from(AttemptId attempt,
+                                                std::uint64_t offset) const override;
   Result<Table> query(std::string_view sql, const QueryLimits& limits) const override;
   Status backup(const std::string& path) const override;
 

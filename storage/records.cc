@@ -108,6 +108,10 @@ struct RowChecker {
     if (row.offset > kIdMax - row.bytes.size()) return bad("log row with an impossible offset");
     return check_attempt(row.attempt, "log");
   }
+  Status operator()(const LogTrim& row) const {
+    if (row.from > row.to || row.to > kIdMax) return bad("log trim with an impossible range");
+    return check_attempt(row.attempt, "log trim");
+  }
   Status operator()(const CountersRow& row) const {
     for (const std::uint64_t next :
          {row.next_sweep, row.next_trial, row.next_worker, row.next_token}) {

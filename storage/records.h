@@ -95,7 +95,7 @@ struct AttemptRow {
   std::vector<std::uint32_t> slots;
   AttemptState state = AttemptState::kAssigned;
   std::uint64_t acked_sequence = 0;  ///< reports stored so far
-  std::uint64_t log_bytes = 0;       ///< log bytes stored so far
+  std::uint64_t log_bytes = 0;       ///< the log is stored up to here, but for what was not kept
   std::string end_class;
   std::string message;
   std::string started_json;  ///< the StartedReport, "" before it
@@ -176,6 +176,15 @@ struct LogRow {
   friend bool operator==(const LogRow&, const LogRow&) = default;
 };
 
+/// Log bytes of an attempt that are not kept: what lies wholly in [from, to) goes, whatever pieces it
+/// was stored in.
+struct LogTrim {
+  AttemptId attempt;
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  friend bool operator==(const LogTrim&, const LogTrim&) = default;
+};
+
 /// Counters that must survive a restart so that ids and tokens are never reused.
 struct CountersRow {
   std::uint64_t next_sweep = 1;
@@ -188,7 +197,7 @@ struct CountersRow {
 /// One change. Rows with a key are inserted or replaced whole;
 /// points, events and logs are appended.
 using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, WorkerRow, MetricPoint,
-                              CheckpointRow, ProfileRow, EventRow, LogRow, CountersRow>;
+                              CheckpointRow, ProfileRow, EventRow, LogRow, LogTrim, CountersRow>;
 
 /// What every store demands of a row before it looks at the others: valid ids, names where they are
 /// keys, numbers that fit. Errors: kInvalidArgument.

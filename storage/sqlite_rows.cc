@@ -333,6 +333,13 @@ void write_row(Connection& db, const LogRow& row) {
       .run();
 }
 
+void write_row(Connection& db, const LogTrim& row) {
+  Query(db.statement("DELETE FROM log_chunk WHERE trial = ? AND attempt = ? AND offset >= ? AND "
+                     "offset + length(bytes) <= ?"),
+        row.attempt.trial.value, row.attempt.number, row.from, row.to)
+      .run();
+}
+
 void write_row(Connection& db, const CountersRow& row) {
   Query(db.statement("INSERT INTO counters (id, next_sweep, next_trial, next_worker, next_token) "
                      "VALUES (1, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
@@ -578,6 +585,21 @@ std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
     bytes.append(chunk, static_cast<std::size_t>(skip), bytes_max - bytes.size());
   }
   return bytes;
+}
+
+std::optional<std::uint64_t> read_log_from(Connection& db, AttemptId attempt,
+                                           std::uint64_t offset) {
+  if (offset > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    return std::nullopt;
+  }
+  Query query(
+      db.statement("SELECT offset FROM log_chunk WHERE trial = ?1 AND attempt = ?2 AND "
+                   "offset >= coalesce((SELECT max(offset) FROM log_chunk WHERE trial = ?1 AND "
+                   "attempt = ?2 AND offset <= ?3), 0) AND offset + length(bytes) > ?3 "
+                   "ORDER BY offset LIMIT 1"),
+      attempt.trial.value, attempt.number, offset);
+  if (!query.next()) return std::nullopt;
+  return std::max(offset, query.u64(0));
 }
 
 }  // namespace tailor::storage

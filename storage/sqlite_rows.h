@@ -23,6 +23,7 @@ void write_row(Connection& db, const CheckpointRow& row);
 void write_row(Connection& db, const ProfileRow& row);
 void write_row(Connection& db, const EventRow& row);
 void write_row(Connection& db, const LogRow& row);
+void write_row(Connection& db, const LogTrim& row);
 void write_row(Connection& db, const CountersRow& row);
 
 Snapshot read_snapshot(Connection& db);
@@ -43,5 +44,6 @@ std::vector<EventRow> read_events(Connection& db, std::uint64_t after, std::size
                                   std::optional<SweepId> sweep, std::optional<TrialId> trial);
 std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
                      std::size_t bytes_max);
+std::optional<std::uint64_t> read_log_from(Connection& db, AttemptId attempt, std::uint64_t offset);
 
 }  // namespace tailor::storage

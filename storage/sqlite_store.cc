@@ -177,6 +177,12 @@ class SqliteStore final : public Store {
       return read_log(db, attempt, offset, bytes_max);
     });
   }
+  Result<std::optional<std::uint64_t>> log_from(AttemptId attempt,
+                                                std::uint64_t offset) const override {
+    return read([&](Connection& db) -> Result<std::optional<std::uint64_t>> {
+      return read_log_from(db, attempt, offset);
+    });
+  }
   Result<Table> query(std::string_view sql, const QueryLimits& limits) const override {
     return guarded_query(path_, sql, limits, clock_);
   }

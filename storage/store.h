@@ -115,6 +115,10 @@ class Store {
   /// Log bytes of one attempt from `offset`, at most `bytes_max`; ends early at a gap.
   virtual Result<std::string> log(AttemptId attempt, std::uint64_t offset,
                                   std::size_t bytes_max) const = 0;
+  /// Where the log goes on: the offset of the first stored byte at or after `offset`; nullopt when
+  /// there is none.
+  virtual Result<std::optional<std::uint64_t>> log_from(AttemptId attempt,
+                                                        std::uint64_t offset) const = 0;
 
   /// A user's SELECT on a guarded connection: read-only, one statement, time and row limits.
   /// Errors: kInvalidArgument (bad SQL), kPermissionDenied (a write or a forbidden function),

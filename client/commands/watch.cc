@@ -30,25 +30,27 @@ std::string status_line(const v1::Sweep& s, double best) {
 /// in them unchanged when none.
 void print_events(Context& context, const v1::SweepRef& sweep, std::uint64_t* after, bool quiet) {
   v1::WatchEventsRequest request;
-  request.set_after(*after);
   *request.mutable_sweep() = sweep;
-  grpc::ClientContext call;
-  call.set_deadline(context.deadline());
-  auto reader = context.stub().WatchEvents(&call, request);
   const Printer out = context.printer();
-  v1::Event event;
-  while (reader->Read(&event)) {
-    *after = std::max(*after, event.id());
-    if (quiet) continue;
-    if (out.json()) {
-      out.line(to_json(event).dump());
-      continue;
+  context.follow([&] {
+    request.set_after(*after);  // a stream that broke goes on behind what was printed
+    grpc::ClientContext call;
+    call.set_deadline(context.deadline());
+    auto reader = context.stub().WatchEvents(&call, request);
+    v1::Event event;
+    while (reader->Read(&event)) {
+      *after = std::max(*after, event.id());
+      if (quiet) continue;
+      if (out.json()) {
+        out.line(to_json(event).dump());
+        continue;
+      }
+      out.line(fmt::format("{}  {:<18} {:<6} {}", local_time(event.wall_ms()), event.kind(),
+                           event.trial() > 0 ? trial_text(event.trial()) : "", event.message()));
     }
-    out.line(fmt::format("{}  {:<18} {:<6} {}", local_time(event.wall_ms()), event.kind(),
-                         event.trial() > 0 ? trial_text(event.trial()) : "", event.message()));
-  }
-  context.check(reader->Finish());
-  std::fflush(stdout);
+    return reader->Finish();
+  });
+  flush_output();
 }
 
 double best_loss(Context& context, const v1::SweepRef& sweep) {
@@ -57,7 +59,7 @@ double best_loss(Context& context, const v1::SweepRef& sweep) {
   request.set_state(v1::TRIAL_STATE_COMPLETED);
   request.set_order("objective");
   request.set_limit(1);
-  const auto answer = context.call<v1::ListTrialsRequest, v1::ListTrialsResponse>(
+  const auto answer = context.follow<v1::ListTrialsRequest, v1::ListTrialsResponse>(
       &v1::CoordinatorService::Stub::ListTrials, request);
   return answer.trials_size() > 0 && answer.trials(0).has_objective() ? answer.trials(0).objective()
                                                                       : std::nan("");
@@ -74,7 +76,7 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
     v1::GetSweepRequest request;
     *request.mutable_sweep() = sweep;
     request.set_without_candidates(true);
-    const auto answer = context.call<v1::GetSweepRequest, v1::GetSweepResponse>(
+    const auto answer = context.follow<v1::GetSweepRequest, v1::GetSweepResponse>(
         &v1::CoordinatorService::Stub::GetSweep, request);
     const v1::Sweep& s = answer.sweep();
     print_events(context, sweep, &after, redraw && out.terminal());
@@ -97,9 +99,7 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
       if (bad || !out.json()) out.note(text);
       return bad ? Exit::kSomeFailed : Exit::kOk;
     }
-    for (double waited = 0; waited < interval_s && !interrupted(); waited += 0.05) {
-      ::usleep(50'000);
-    }
+    pause_for(interval_s);
     if (interrupted()) {
       if (redraw) std::fputc('\n', stderr);
       out.note(

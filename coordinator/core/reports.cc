@@ -100,6 +100,23 @@ void on_reports(Transition& t, Worker& worker, const protocol::Reports& message)
   t.send(worker.session, protocol::ReportsAck{message.ref, through});
 }
 
+namespace {
+
+// Of a long log the beginning and the end are kept. Pieces are let go a quantum at a time, so that
+// few batches delete.
+constexpr std::uint64_t kLogHeadBytes = 1 << 20;
+constexpr std::uint64_t kLogTailBytes = 3 << 20;
+constexpr std::uint64_t kLogTrimQuantum = 256 << 10;
+
+/// Up to where a log that is stored through `through` has lost its middle.
+std::uint64_t trimmed_to(std::uint64_t through) {
+  if (through <= kLogHeadBytes + kLogTailBytes) return kLogHeadBytes;
+  const std::uint64_t spare = through - kLogHeadBytes - kLogTailBytes;
+  return kLogHeadBytes + spare / kLogTrimQuantum * kLogTrimQuantum;
+}
+
+}  // namespace
+
 void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& message) {
   Trial* trial = live_trial(t.state, worker, message.ref);
   if (trial == nullptr) {
@@ -107,11 +124,18 @@ void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& messa
   }
   storage::AttemptRow& row = trial->live->row;
   const std::uint64_t stored = row.log_bytes;
-  if (message.offset <= stored && message.bytes.size() > stored - message.offset) {
-    std::string news = message.bytes.substr(stored - message.offset);
-    row.log_bytes = stored + news.size();
+  // What the worker left out on purpose is no gap: it will never come.
+  const std::uint64_t left_out = std::min(message.left_out, message.offset);
+  const std::uint64_t from = std::max(stored, message.offset);
+  if (stored >= message.offset - left_out && message.offset + message.bytes.size() > from) {
+    std::string news = message.bytes.substr(from - message.offset);
+    row.log_bytes = from + news.size();
     row.state = AttemptState::kRunning;  // a trainer wrote this: the order was carried out
-    t.append(storage::LogRow{row.id, stored, std::move(news)});
+    t.append(storage::LogRow{row.id, from, std::move(news)});
+    const std::uint64_t trimmed = trimmed_to(row.log_bytes);
+    if (trimmed > trimmed_to(stored)) {
+      t.append(storage::LogTrim{row.id, kLogHeadBytes, trimmed});
+    }
     t.touch(row);
   }
   t.send(worker.session, protocol::LogAck{message.ref, row.log_bytes});

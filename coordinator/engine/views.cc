@@ -267,10 +267,13 @@ Result<LogPiece> Views::log(TrialId trial, std::uint32_t attempt, std::uint64_t 
                             std::size_t bytes_max) const {
   TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
   LogPiece piece;
-  piece.next_offset = offset;
+  piece.offset = piece.next_offset = offset;
+  // Read before the attempts: a final trial gets no further one.
+  piece.trial_ended = storage::is_final(row.state);
   TAILOR_ASSIGN_OR_RETURN(const auto attempts, store_.attempts(row.id));
+  piece.attempts = static_cast<std::uint32_t>(attempts.size());
   if (attempts.empty() && attempt == 0) {
-    piece.ended = storage::is_final(row.state);
+    piece.ended = piece.trial_ended;
     return piece;  // not started yet: nothing, and more may come
   }
   const storage::AttemptRow* chosen = nullptr;
@@ -282,10 +285,21 @@ Result<LogPiece> Views::log(TrialId trial, std::uint32_t attempt, std::uint64_t 
                                               trial.to_string(), attempt, attempts.size()));
   }
   TAILOR_ASSIGN_OR_RETURN(piece.bytes, store_.log(chosen->id, offset, bytes_max));
+  if (piece.bytes.empty() && offset < chosen->log_bytes) {
+    // What was asked for was not kept: go on behind it.
+    TAILOR_ASSIGN_OR_RETURN(const auto next, store_.log_from(chosen->id, offset));
+    piece.offset = next.value_or(chosen->log_bytes);
+    TAILOR_ASSIGN_OR_RETURN(piece.bytes, store_.log(chosen->id, piece.offset, bytes_max));
+  }
   piece.attempt = chosen->id.number;
-  piece.next_offset = offset + piece.bytes.size();
+  piece.next_offset = piece.offset + piece.bytes.size();
   piece.ended =
       chosen->state == storage::AttemptState::kEnded && piece.next_offset >= chosen->log_bytes;
+  if (chosen->state == storage::AttemptState::kEnded) piece.end_class = chosen->end_class;
+  if (offset == 0) {  // whoever goes on reading knows it
+    TAILOR_ASSIGN_OR_RETURN(auto names, worker_names());
+    piece.worker_name = names[chosen->worker];
+  }
   return piece;
 }
 

@@ -71,9 +71,15 @@ struct WorkerView {
 
 struct LogPiece {
   std::string bytes;
+  /// Of the first byte. Beyond the asked one where the middle of a long log was not kept.
+  std::uint64_t offset = 0;
   std::uint64_t next_offset = 0;
   std::uint32_t attempt = 0;
-  bool ended = false;  ///< the attempt has ended and all of its log was given
+  bool ended = false;          ///< the attempt has ended and all of its log was given
+  bool trial_ended = false;    ///< no further attempt will come
+  std::uint32_t attempts = 0;  ///< made so far
+  std::string worker_name;     ///< of the attempt; only with offset 0
+  std::string end_class;       ///< of the attempt, "" while it lasts
 };
 
 /// What the whole coordinator is doing, for metrics and `GetInfo`.

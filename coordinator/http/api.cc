@@ -379,6 +379,7 @@ Result<Json> get_log(const engine::Views& views, std::string_view id_text, const
                             views.log(id, static_cast<std::uint32_t>(attempt), offset, bytes));
   }
   return Json{{"text", piece.bytes},
+              {"offset", piece.offset},
               {"next_offset", piece.next_offset},
               {"attempt", piece.attempt},
               {"ended", piece.ended}};

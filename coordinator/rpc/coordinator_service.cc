@@ -539,6 +539,11 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetLog(Context*, const v1::Get
         out.set_next_offset(piece.next_offset);
         out.set_attempt(piece.attempt);
         out.set_ended(piece.ended);
+        out.set_offset(piece.offset);
+        out.set_trial_ended(piece.trial_ended);
+        out.set_attempts(piece.attempts);
+        out.set_worker(piece.worker_name);
+        out.set_end_class(piece.end_class);
         return out;
       });
 }

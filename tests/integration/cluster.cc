@@ -196,7 +196,10 @@ std::vector<pid_t> Cluster::trainers() const {
 
 CommandResult Cluster::tailor(std::vector<std::string> arguments, double timeout_s) const {
   arguments.insert(arguments.begin(), {program("tailor"), "--coordinator", address_});
-  return run_command(arguments, timeout_s, {{"HOME", dir_.string()}});
+  auto environment = environment_;
+  environment.erase("TAILOR_TEST_CLUSTER");  // a client is not of those that must end
+  environment["HOME"] = dir_.string();
+  return run_command(arguments, timeout_s, environment);
 }
 
 nlohmann::json Cluster::tailor_json(std::vector<std::string> arguments) const {

@@ -43,7 +43,7 @@ class Cluster {
   const std::string& address() const { return address_; }
   const std::string& http_address() const { return http_; }
 
-  /// Variables for fake trainers, given to workers started later.
+  /// Variables for fake trainers, given to whatever is started later.
   void set_environment(const std::string& name, const std::string& value) {
     environment_[name] = value;
   }

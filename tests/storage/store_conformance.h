@@ -472,6 +472,30 @@ TEST_P(StoreConformance, LogBytesMayBeAnything) {
   EXPECT_EQ(*store().log(id, 0, 1 << 20), bytes + std::string("\0", 1));
 }
 
+TEST_P(StoreConformance, AMiddleOfALogThatIsTrimmedIsGoneAndReadingFindsWhereItGoesOn) {
+  commit(make_base(2));
+  const AttemptId id{TrialId{1}, 1};
+  const AttemptId other{TrialId{2}, 1};
+  for (std::uint64_t at = 0; at < 50; at += 10) {
+    commit({LogRow{id, at, std::string(10, static_cast<char>('a' + at / 10))},
+            LogRow{other, at, "0123456789"}});
+  }
+  commit({LogTrim{id, 10, 39}});  // the piece 30 to 40 is not wholly in it
+  reopen();
+  EXPECT_EQ(*store().log(id, 0, 1000), "aaaaaaaaaa");
+  EXPECT_EQ(*store().log(id, 10, 1000), "");
+  EXPECT_EQ(*store().log_from(id, 0), 0u);
+  EXPECT_EQ(*store().log_from(id, 9), 9u);
+  EXPECT_EQ(*store().log_from(id, 10), 30u);
+  EXPECT_EQ(*store().log_from(id, 35), 35u);
+  EXPECT_EQ(*store().log_from(id, 50), std::nullopt);
+  EXPECT_EQ(*store().log_from({TrialId{9}, 1}, 0), std::nullopt);
+  EXPECT_EQ(*store().log_from(id, ~0ull), std::nullopt);
+  EXPECT_EQ(*store().log(id, 30, 1000), "ddddddddddeeeeeeeeee");
+  EXPECT_EQ(store().log(other, 0, 1000)->size(), 50u);
+  EXPECT_EQ(code_of({LogTrim{id, 5, 4}}), Code::kInvalidArgument);
+}
+
 TEST_P(StoreConformance, AnEmptyBatchIsACommitOfNothing) {
   commit({});
   EXPECT_THAT(*store().sweeps(), IsEmpty());

@@ -16,6 +16,9 @@
 //         nan oom data user  an end with that class       mute   exit code 5 without an end
 //         crash              SIGSEGV                       exit0  exit code 0 without an end
 //         kill               SIGKILL to itself             hang   deaf to SIGTERM and to its lease
+//     FAKE_LOG_BYTES         log_bytes=   prints lines "attempt A step S ..." of so many bytes at each
+//                                         step (default 0), first a line that is not UTF-8, last one
+//                                         that has no end
 //     FAKE_FAIL_ATTEMPTS     fail_attempts=  only attempts up to this number fail (default: all)
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -57,6 +60,7 @@ struct Behaviour {
   std::int64_t steps = 0;
   std::int64_t step_ms = 5;
   std::int64_t checkpoint_every = 10;
+  std::int64_t log_bytes = 0;
   std::string fail;  // "" = succeeds
   std::int64_t fail_step = 3;
   std::int64_t fail_attempts = 1 << 30;
@@ -85,6 +89,7 @@ Behaviour behaviour_of(const protocol::TrialSpec& spec) {
   read_number(setting(name, "steps", "FAKE_STEPS"), &b.steps);
   read_number(setting(name, "step_ms", "FAKE_STEP_MS"), &b.step_ms);
   read_number(setting(name, "checkpoint", "FAKE_CHECKPOINT_EVERY"), &b.checkpoint_every);
+  read_number(setting(name, "log_bytes", "FAKE_LOG_BYTES"), &b.log_bytes);
   read_number(setting(name, "fail_attempts", "FAKE_FAIL_ATTEMPTS"), &b.fail_attempts);
   b.fail = setting(name, "fail", "FAKE_FAIL").value_or("");
   if (const std::size_t at = b.fail.find('@'); at != std::string::npos) {
@@ -120,6 +125,7 @@ class Trainer {
     report(started(start));
     std::printf("fake_trainer: %s from step %ld of %ld\n", spec_.candidate_name.c_str(),
                 static_cast<long>(start), static_cast<long>(behaviour_.steps));
+    if (behaviour_.log_bytes > 0) std::printf("not UTF-8: \xff\n");
     std::fflush(stdout);
     for (std::int64_t step = start + 1; step <= behaviour_.steps; ++step) {
       if (const std::string why = pause(); !why.empty()) {
@@ -134,8 +140,11 @@ class Trainer {
       metric.tokens = step * spec_.train.batch_tokens;
       metric.values["train_loss"] = loss_at(spec_.seed, step);
       report(std::move(metric));
+      print(step);
       if (step % behaviour_.checkpoint_every == 0) checkpoint(step);
     }
+    if (behaviour_.log_bytes > 0) std::printf("the last line");
+    std::fflush(stdout);
     checkpoint(behaviour_.steps);
     return end(EndClass::kCompleted, "", behaviour_.steps, TrainerExit::kCompleted);
   }
@@ -186,6 +195,16 @@ class Trainer {
     }
     report(std::move(report_value));
     return static_cast<int>(code);
+  }
+
+  void print(std::int64_t step) const {
+    for (std::int64_t left = behaviour_.log_bytes; left > 0;) {
+      const std::string line = fmt::format("attempt {} step {:>6}", spec_.attempt, step) +
+                               std::string(left > 100 ? 70 : 0, '.') + "\n";
+      std::fwrite(line.data(), 1, line.size(), stdout);
+      left -= static_cast<std::int64_t>(line.size());
+    }
+    std::fflush(stdout);
   }
 
   /// Works for one step. Not empty: why training has to stop.

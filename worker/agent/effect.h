@@ -59,11 +59,12 @@ struct ReadReports {
   std::size_t count_max = 0;
 };
 
-/// Answer with LogRead: what DIR/log has from `offset`.
+/// Answer with LogRead: what DIR/log has from `offset`, or from later when that is far behind.
 struct ReadLog {
   protocol::AttemptRef ref;
   std::uint64_t offset = 0;
   std::size_t bytes_max = 0;
+  bool after_exit = false;  ///< the log is whole: its end is wanted
 };
 
 /// Note in DIR/worker.json how far the coordinator has acknowledged. Saves resending after a

@@ -59,12 +59,13 @@ struct ReportsRead {
   std::string damage;              ///< not empty: the file cannot be read further, and why
 };
 
-/// Bytes of DIR/log from `offset`.
+/// Bytes of DIR/log. `bytes` begin `left_out` bytes behind `offset`, the one that was asked for.
 struct LogRead {
   protocol::AttemptRef ref;
   std::uint64_t offset = 0;
   std::string bytes;
   bool at_end = false;
+  std::uint64_t left_out = 0;
 };
 
 /// The trainer of StartTrainer runs.

@@ -35,7 +35,7 @@ AgentLoop::~AgentLoop() = default;
 
 AgentLoop::Attempt& AgentLoop::adopt(AttemptDirectory directory, AttemptNote note) {
   ReportTailer reports(directory.file("reports.jsonl"));
-  LogTailer log(directory.file("log"), config_.log_bytes_max);
+  LogTailer log(directory.file("log"), config_.log_limits);
   const protocol::AttemptRef ref = note.ref;
   attempts_.erase(ref);
   return attempts_
@@ -199,10 +199,11 @@ void AgentLoop::run_effect(const ReadReports& effect) {
 void AgentLoop::run_effect(const ReadLog& effect) {
   const auto found = attempts_.find(effect.ref);
   if (found == attempts_.end()) {
-    events_.push_back(LogRead{effect.ref, effect.offset, {}, true});
+    events_.push_back(LogRead{effect.ref, effect.offset, {}, true, 0});
     return;
   }
-  events_.push_back(found->second.log.read(effect.ref, effect.offset, effect.bytes_max));
+  events_.push_back(
+      found->second.log.read(effect.ref, effect.offset, effect.bytes_max, effect.after_exit));
 }
 
 void AgentLoop::run_effect(const PersistAck& effect) {

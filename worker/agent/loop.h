@@ -24,7 +24,7 @@ struct LoopConfig {
   std::string trials_dir;                    ///< absolute
   std::string trainer;                       ///< program, run as `trainer run DIR`
   std::string trainer_working_dir;           ///< "" = the daemon's: relative data paths start there
-  std::uint64_t log_bytes_max = 4ull << 20;  ///< of each DIR/log, forwarded
+  LogLimits log_limits;                      ///< of each DIR/log, forwarded
   std::int64_t tick_ms = 100;
 };
 

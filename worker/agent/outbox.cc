@@ -45,10 +45,33 @@ std::vector<protocol::Report> ReportOutbox::take(std::size_t count_max, bool end
   return taken;
 }
 
+std::size_t LogOutbox::room(std::size_t window) const {
+  std::size_t held = 0;
+  for (const Piece& piece : pieces_) held += piece.bytes.size();
+  return held >= window ? 0 : window - held;
+}
+
+void LogOutbox::add(std::string_view bytes, std::uint64_t left_out) {
+  if (bytes.empty()) return;
+  if (left_out == 0 && !pieces_.empty()) {
+    pieces_.back().bytes += bytes;
+  } else {
+    pieces_.push_back({read_through() + left_out, left_out, std::string(bytes)});
+  }
+}
+
 bool LogOutbox::acknowledge(std::uint64_t offset) {
   if (offset <= acked_) return false;
-  bytes_.erase(0,
-               static_cast<std::size_t>(std::min<std::uint64_t>(offset - acked_, bytes_.size())));
+  while (!pieces_.empty()) {
+    Piece& first = pieces_.front();
+    if (offset <= first.begin) break;
+    const std::uint64_t known = std::min<std::uint64_t>(offset - first.begin, first.bytes.size());
+    first.bytes.erase(0, static_cast<std::size_t>(known));
+    first.begin += known;
+    first.left_out = 0;
+    if (!first.bytes.empty()) break;
+    pieces_.pop_front();
+  }
   acked_ = offset;
   sent_ = std::max(sent_, acked_);
   return true;
@@ -56,7 +79,7 @@ bool LogOutbox::acknowledge(std::uint64_t offset) {
 
 void LogOutbox::restart(std::uint64_t offset) {
   if (offset < acked_) {
-    bytes_.clear();
+    pieces_.clear();
     acked_ = offset;
   } else {
     acknowledge(offset);
@@ -64,10 +87,19 @@ void LogOutbox::restart(std::uint64_t offset) {
   sent_ = acked_;
 }
 
-std::string LogOutbox::take(std::size_t bytes_max) {
-  std::string taken = bytes_.substr(static_cast<std::size_t>(sent_ - acked_), bytes_max);
-  sent_ += taken.size();
-  return taken;
+LogOutbox::Taken LogOutbox::take(std::size_t bytes_max) {
+  for (const Piece& piece : pieces_) {
+    const std::uint64_t end = piece.begin + piece.bytes.size();
+    if (end <= sent_) continue;
+    Taken taken;
+    taken.offset = std::max(sent_, piece.begin);
+    if (taken.offset == piece.begin) taken.left_out = piece.left_out;
+    taken.bytes =
+        piece.bytes.substr(static_cast<std::size_t>(taken.offset - piece.begin), bytes_max);
+    sent_ = taken.offset + taken.bytes.size();
+    return taken;
+  }
+  return {sent_, 0, {}};
 }
 
 }  // namespace tailor::agent

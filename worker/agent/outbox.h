@@ -60,24 +60,35 @@ class LogOutbox {
  public:
   std::uint64_t acked() const { return acked_; }
   std::uint64_t sent_through() const { return sent_; }
-  std::uint64_t read_through() const { return acked_ + bytes_.size(); }
-  std::size_t room(std::size_t window) const {
-    return bytes_.size() >= window ? 0 : window - bytes_.size();
+  std::uint64_t read_through() const {
+    return pieces_.empty() ? acked_ : pieces_.back().begin + pieces_.back().bytes.size();
   }
+  std::size_t room(std::size_t window) const;
 
-  /// Appends what was read at `read_through()`.
-  void add(std::string_view bytes) { bytes_ += bytes; }
+  /// Appends what was read `left_out` bytes behind `read_through()`.
+  void add(std::string_view bytes, std::uint64_t left_out = 0);
   bool acknowledge(std::uint64_t offset);
   void restart(std::uint64_t offset);
   void resend() { sent_ = acked_; }
-  /// The next bytes to send, at most `bytes_max`, now counted as sent.
-  /// Their offset was `sent_through()`.
-  std::string take(std::size_t bytes_max);
+
+  struct Taken {
+    std::uint64_t offset = 0;    ///< of the first byte
+    std::uint64_t left_out = 0;  ///< bytes before it that are not sent
+    std::string bytes;
+  };
+  /// The next bytes to send, at most `bytes_max`, now counted as sent. Empty: there are none.
+  Taken take(std::size_t bytes_max);
 
  private:
+  /// What was read without leaving anything out; between two pieces, something was.
+  struct Piece {
+    std::uint64_t begin = 0;
+    std::uint64_t left_out = 0;
+    std::string bytes;
+  };
   std::uint64_t acked_ = 0;
   std::uint64_t sent_ = 0;
-  std::string bytes_;  // from offset acked_
+  std::deque<Piece> pieces_;  // ascending, none empty, none wholly before acked_
 };
 
 }  // namespace tailor::agent

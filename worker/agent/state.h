@@ -41,6 +41,8 @@ struct AgentOptions {
   std::size_t reports_batch = 256;       ///< reports a message
   std::size_t log_window_bytes = 256 * 1024;
   std::size_t log_batch_bytes = 64 * 1024;
+  std::uint64_t log_free_bytes = 4 << 20;     ///< of each log; what follows is read at this rate:
+  std::int64_t log_bytes_per_s = 128 * 1024;  ///< while the trainer runs
   bool exit_when_idle = false;
   /// With exit_when_idle: nothing held for so long ends the daemon.
   std::int64_t idle_exit_ms = 30'000;
@@ -92,7 +94,8 @@ struct AgentAttempt {
   LogOutbox log;
   bool reading_log = false;
   bool reading_log_last = false;
-  bool log_complete = false;  ///< read to its end after the exit
+  bool log_complete = false;       ///< read to its end after the exit
+  MonotonicMs log_read_at_ms = 0;  ///< while the trainer runs, not read before
   MonotonicMs log_progress_at_ms = 0;
 };
 

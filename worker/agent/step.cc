@@ -577,7 +577,12 @@ void Stepper::on(const LogRead& event) {
   attempt->reading_log = false;
   if (attempt->stop == StopKind::kDiscard) return;
   if (event.offset != attempt->log.read_through()) return request_reads(*attempt);
-  attempt->log.add(event.bytes);
+  attempt->log.add(event.bytes, event.left_out);
+  if (event.offset >= o_.log_free_bytes) {
+    // A trainer that writes without end must not fill the coordinator's disk.
+    const auto bytes = static_cast<std::int64_t>(event.bytes.size());
+    attempt->log_read_at_ms = now_ + bytes * 1000 / o_.log_bytes_per_s;
+  }
   if (last && event.at_end) attempt->log_complete = true;
   pump(*attempt);
   if (!event.bytes.empty() || (attempt->phase == Phase::kExited && !last)) request_reads(*attempt);
@@ -604,11 +609,12 @@ void Stepper::request_reads(AgentAttempt& attempt) {
     }
   }
   const std::size_t log_room = attempt.log.room(o_.log_window_bytes);
-  if (!attempt.reading_log && !attempt.log_complete && log_room > 0) {
+  const bool may_read = after_exit || now_ >= attempt.log_read_at_ms;
+  if (!attempt.reading_log && !attempt.log_complete && log_room > 0 && may_read) {
     attempt.reading_log = true;
     attempt.reading_log_last = after_exit;
-    effects_.push_back(
-        ReadLog{attempt.ref, attempt.log.read_through(), std::min(log_room, o_.log_batch_bytes)});
+    effects_.push_back(ReadLog{attempt.ref, attempt.log.read_through(),
+                               std::min(log_room, o_.log_batch_bytes), after_exit});
   }
 }
 
@@ -618,10 +624,9 @@ void Stepper::pump(AgentAttempt& attempt) {
   if (!welcomed() || attempt.stop == StopKind::kDiscard) return;
   if (attempt.log.sent_through() == attempt.log.acked()) attempt.log_progress_at_ms = now_;
   for (;;) {
-    const std::uint64_t offset = attempt.log.sent_through();
-    std::string bytes = attempt.log.take(o_.log_batch_bytes);
-    if (bytes.empty()) break;
-    send(protocol::LogChunk{attempt.ref, offset, std::move(bytes)});
+    LogOutbox::Taken taken = attempt.log.take(o_.log_batch_bytes);
+    if (taken.bytes.empty()) break;
+    send(protocol::LogChunk{attempt.ref, taken.offset, std::move(taken.bytes), taken.left_out});
   }
   const bool log_sent =
       attempt.log_complete && attempt.log.sent_through() == attempt.log.read_through();

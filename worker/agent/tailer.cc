@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,17 +30,30 @@ void ReadOnlyFile::close() {
   fd_ = -1;
 }
 
+Result<bool> ReadOnlyFile::open() {
+  if (fd_ >= 0) return true;
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ >= 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return error(errno_status(errno, "open", path_));
+}
+
 Result<std::string> ReadOnlyFile::read(std::uint64_t offset, std::size_t bytes_max) {
-  if (fd_ < 0) {
-    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd_ < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::string();
-    if (fd_ < 0) return error(errno_status(errno, "open", path_));
-  }
+  TAILOR_ASSIGN_OR_RETURN(const bool there, open());
+  if (!there) return std::string();
   std::string bytes(bytes_max, '\0');
   TAILOR_ASSIGN_OR_RETURN(const std::size_t got,
                           read_at(fd_, bytes.data(), bytes_max, offset, path_));
   bytes.resize(got);
   return bytes;
+}
+
+Result<std::uint64_t> ReadOnlyFile::size() {
+  TAILOR_ASSIGN_OR_RETURN(const bool there, open());
+  if (!there) return 0;
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) return error(errno_status(errno, "measure", path_));
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 Result<bool> ReportTailer::fill() {
@@ -107,32 +121,38 @@ ReportsRead ReportTailer::read(const protocol::AttemptRef& ref, std::uint64_t af
 }
 
 LogRead LogTailer::read(const protocol::AttemptRef& ref, std::uint64_t offset,
-                        std::size_t bytes_max) {
-  LogRead answer{ref, offset, {}, false};
-  const std::string marker =
-      fmt::format("\n[tailor-worker: forwarded no further than {} bytes; the rest is in {}]\n",
-                  bytes_max_, file_.path());
-  if (offset < bytes_max_) {
-    const std::size_t wanted =
-        static_cast<std::size_t>(std::min<std::uint64_t>(bytes_max, bytes_max_ - offset));
-    Result<std::string> bytes = file_.read(offset, wanted);
-    if (!bytes) {  // a log is help, not data: an unreadable one ends here
-      answer.at_end = true;
-      return answer;
-    }
-    answer.bytes = *std::move(bytes);
-    answer.at_end = answer.bytes.size() < wanted;
+                        std::size_t bytes_max, bool after_exit) {
+  LogRead answer{ref, offset, {}, true, 0};
+  const Result<std::uint64_t> size = file_.size();
+  if (!size) return answer;  // a log is help, not data: an unreadable one ends here
+  if (offset < base_) {      // of what the file held before it was cut
+    answer.left_out = base_ - offset;
+    offset = base_;
+  }
+  if (offset - base_ > *size) {
+    answer.bytes = fmt::format(
+        "\n[tailor-worker: {} was cut to {} bytes while it was read; it is read from its beginning "
+        "again]\n",
+        file_.path(), *size);
+    answer.at_end = false;
+    base_ = offset + answer.bytes.size();
     return answer;
   }
-  // One more byte in the file than may be forwarded: the marker follows.
-  const Result<std::string> beyond = file_.read(bytes_max_, 1);
-  const std::uint64_t into = offset - bytes_max_;
-  if (beyond && !beyond->empty() && into < marker.size()) {
-    answer.bytes = marker.substr(static_cast<std::size_t>(into), bytes_max);
-    answer.at_end = into + answer.bytes.size() == marker.size();
-  } else {
-    answer.at_end = true;
+  const std::uint64_t end = base_ + *size;
+  const bool skip = offset >= limits_.head_bytes && end - offset > limits_.tail_bytes;
+  std::uint64_t from = skip ? end - (after_exit ? limits_.tail_bytes : limits_.live_bytes) : offset;
+  Result<std::string> bytes = file_.read(from - base_, bytes_max);
+  if (!bytes) return answer;
+  if (skip) {  // a line is not cut, unless it is very long
+    const std::size_t newline = bytes->find('\n');
+    if (newline != std::string::npos && newline + 1 < bytes->size()) {
+      from += newline + 1;
+      bytes->erase(0, newline + 1);
+    }
+    answer.left_out += from - offset;
   }
+  answer.bytes = *std::move(bytes);
+  answer.at_end = from + answer.bytes.size() >= end;
   return answer;
 }
 

@@ -24,10 +24,15 @@ class ReadOnlyFile {
   /// At most `bytes_max` bytes from `offset`; fewer only at the end of the file, none when there is
   /// no file yet. Errors: kUnavailable and friends (I/O errors, no permission).
   Result<std::string> read(std::uint64_t offset, std::size_t bytes_max);
+  /// 0 when there is no file yet.
+  Result<std::uint64_t> size();
   void close();
   const std::string& path() const { return path_; }
 
  private:
+  /// False when there is no file yet.
+  Result<bool> open();
+
   std::string path_;
   int fd_ = -1;
 };
@@ -58,17 +63,27 @@ class ReportTailer {
   std::string bad_line_;  // what is wrong with lines passed over since the last good one
 };
 
-/// DIR/log, cut after `bytes_max` with a line that says so.
-/// Offsets count the bytes that are handed out.
+/// How much of a long log is forwarded.
+struct LogLimits {
+  std::uint64_t head_bytes = 1 << 20;    ///< its beginning, always
+  std::uint64_t tail_bytes = 3 << 20;    ///< its end, once the trainer has exited
+  std::uint64_t live_bytes = 256 << 10;  ///< of what is newest, while the trainer writes too fast
+};
+
+/// DIR/log. Offsets are those of the file, until somebody cuts it: then a line says so, and the file
+/// is read from its beginning again, at offsets that go on. Reading that is more than `tail_bytes`
+/// behind the end of the file, and beyond the head, goes on near the end, at the start of a line.
 class LogTailer {
  public:
-  LogTailer(std::string path, std::uint64_t bytes_max)
-      : file_(std::move(path)), bytes_max_(bytes_max) {}
-  LogRead read(const protocol::AttemptRef& ref, std::uint64_t offset, std::size_t bytes_max);
+  explicit LogTailer(std::string path, LogLimits limits = {})
+      : file_(std::move(path)), limits_(limits) {}
+  LogRead read(const protocol::AttemptRef& ref, std::uint64_t offset, std::size_t bytes_max,
+               bool after_exit);
 
  private:
   ReadOnlyFile file_;
-  std::uint64_t bytes_max_;
+  LogLimits limits_;
+  std::uint64_t base_ = 0;  // the offset of the file's first byte
 };
 
 }  // namespace tailor::agent

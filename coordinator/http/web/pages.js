@@ -218,7 +218,7 @@ pages.trial = async ([id], query) => {
         h('th', { scope: 'col' }, 'Saved'), h('th', { scope: 'col' }, 'Folder on the worker'))),
       h('tbody', null, detail.checkpoints.slice(-20).reverse().map((c) => h('tr', null, num(count(c.step)), num(c.attempt), num(bytes(c.bytes)),
         h('td', null, when(c.wall_ms)), h('td', { title: 'SHA-256 ' + c.sha256 }, c.path))))))) : null,
-    log && log.text ? h('section', null, h('h2', null, 'End of the log, attempt ' + log.attempt), h('pre', { tabindex: '0' }, log.text)) : null,
+    log && log.text ? h('section', null, h('h2', null, 'End of the log, attempt ' + log.attempt + (log.offset ? ', without the first ' + bytes(log.offset) : '')), h('pre', { tabindex: '0' }, log.text)) : null,
     history && history.events.length ? h('section', null, h('h2', null, 'Events'), eventTable(history.events.reverse())) : null,
     h('details', { 'data-key': 'architecture' }, h('summary', null, 'Architecture'), h('pre', { tabindex: '0' }, JSON.stringify(detail.candidate.architecture, null, 1))));
 };

@@ -136,6 +136,45 @@ TEST(Log, IsStoredOnceByOffset) {
   EXPECT_EQ(h.store.log(ref.attempt, 0, 100).value(), "hello world");
 }
 
+TEST(Log, WhatAWorkerLeavesOutIsNoGapUnlessMoreIsMissing) {
+  OneRunning h;
+  const auto ref = h.live(1);
+  h.send(h.session, protocol::LogChunk{ref, 0, "head"});
+  h.send(h.session, protocol::LogChunk{ref, 100, "tail", 90});  // 4 to 10 never came
+  EXPECT_TRUE(h.last.writes.empty());
+  EXPECT_EQ(h.sent<protocol::LogAck>().at(0).through_offset, 4u);
+  h.send(h.session, protocol::LogChunk{ref, 100, "tail", 96});
+  EXPECT_EQ(h.sent<protocol::LogAck>().at(0).through_offset, 104u);
+  EXPECT_EQ(h.store.log(ref.attempt, 0, 100).value(), "head");
+  EXPECT_EQ(h.store.log(ref.attempt, 100, 100).value(), "tail");
+  EXPECT_EQ(h.store.log_from(ref.attempt, 4).value(), 100u);
+}
+
+TEST(Log, OfALongOneTheBeginningAndTheEndAreKept) {
+  OneRunning h;
+  const auto ref = h.live(1);
+  constexpr std::uint64_t kPiece = 64 << 10;
+  constexpr std::uint64_t kBytes = 20 << 20;
+  for (std::uint64_t at = 0; at < kBytes; at += kPiece) {
+    h.send(h.session, protocol::LogChunk{ref, at, std::string(kPiece, 'x')});
+  }
+  EXPECT_EQ(h.sent<protocol::LogAck>().at(0).through_offset, kBytes);
+  std::uint64_t kept = 0;
+  std::uint64_t gaps = 0;
+  for (std::uint64_t at = 0; at < kBytes;) {
+    const auto next = h.store.log_from(ref.attempt, at).value();
+    ASSERT_TRUE(next.has_value());
+    gaps += *next > at ? 1 : 0;
+    const std::string bytes = h.store.log(ref.attempt, *next, kBytes).value();
+    kept += bytes.size();
+    at = *next + bytes.size();
+  }
+  EXPECT_EQ(gaps, 1u);
+  EXPECT_GE(kept, 4u << 20);
+  EXPECT_LE(kept, (4u << 20) + (512u << 10));
+  EXPECT_EQ(h.store.log(ref.attempt, 0, kBytes).value().size(), 1u << 20);
+}
+
 TEST(Ends, ACompletedTrialHasItsObjectiveAndFreesItsSlot) {
   OneRunning h;
   h.finish(h.session, 1, EndClass::kCompleted, 2.75);

@@ -150,6 +150,9 @@ class GatedStore final : public storage::Store {
                           std::size_t bytes_max) const override {
     return inner.log(id, offset, bytes_max);
   }
+  Result<std::optional<std::uint64_t>> log_from(AttemptId id, std::uint64_t offset) const override {
+    return inner.log_from(id, offset);
+  }
   Result<storage::Table> query(std::string_view sql,
                                const storage::QueryLimits& limits) const override {
     return inner.query(sql, limits);

@@ -71,6 +71,33 @@ class ViewsTest : public ::testing::Test {
   std::unique_ptr<Views> views_;
 };
 
+TEST_F(ViewsTest, ALogGoesOnBehindWhatWasNotKeptAndSaysHowItsAttemptEnded) {
+  submit("one");
+  auto sink = std::make_shared<RecordingSink>();
+  const auto session = engine_->open_session(sink, hello("node1"));
+  ASSERT_TRUE(eventually([&] { return !sink->received<protocol::Assign>().empty(); }));
+  const protocol::TrialSpec spec = sink->received<protocol::Assign>()[0].spec;
+  const protocol::AttemptRef ref = {{spec.trial, spec.attempt}, spec.token};
+  engine_->session_message(session, protocol::LogChunk{ref, 0, "head\n"});
+  engine_->session_message(session, protocol::LogChunk{ref, 1000, "tail\n", 995});
+  ASSERT_TRUE(eventually([&] {
+    const auto acks = sink->received<protocol::LogAck>();
+    return !acks.empty() && acks.back().through_offset == 1005;
+  }));
+  LogPiece piece = views_->log(spec.trial, 0, 0, 100).value();
+  EXPECT_EQ(piece.bytes, "head\n");
+  EXPECT_EQ(piece.offset, 0u);
+  EXPECT_EQ(piece.worker_name, "node1");
+  EXPECT_EQ(piece.end_class, "");
+  EXPECT_FALSE(piece.trial_ended);
+  EXPECT_EQ(piece.attempts, 1u);
+  piece = views_->log(spec.trial, 1, piece.next_offset, 100).value();
+  EXPECT_EQ(piece.bytes, "tail\n");
+  EXPECT_EQ(piece.offset, 1000u);
+  EXPECT_EQ(piece.next_offset, 1005u);
+  EXPECT_FALSE(piece.ended);
+}
+
 TEST_F(ViewsTest, FindsASweepByNameIdAndLast) {
   const SweepId first = submit("first");
   const SweepId second = submit("second");

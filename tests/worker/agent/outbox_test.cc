@@ -41,16 +41,47 @@ TEST(LogOutbox, HandsOutEveryByteOnceAndAgainAfterARestart) {
   LogOutbox box;
   box.add("hello ");
   box.add("world");
-  EXPECT_EQ(box.take(4), "hell");
-  EXPECT_EQ(box.take(100), "o world");
-  EXPECT_EQ(box.take(100), "");
+  EXPECT_EQ(box.take(4).bytes, "hell");
+  EXPECT_EQ(box.take(100).bytes, "o world");
+  EXPECT_EQ(box.take(100).bytes, "");
   box.acknowledge(2);
   box.restart(6);
   EXPECT_EQ(box.sent_through(), 6u);
-  EXPECT_EQ(box.take(100), "world");
+  EXPECT_EQ(box.take(100).bytes, "world");
   box.restart(3);  // fewer than it had: read again from there
   EXPECT_EQ(box.read_through(), 3u);
-  EXPECT_EQ(box.take(100), "");
+  EXPECT_EQ(box.take(100).bytes, "");
+}
+
+TEST(LogOutbox, SaysWhatIsLeftOutBeforeAPieceEachTimeItIsSent) {
+  LogOutbox box;
+  box.add("head");
+  box.add("tail", 100);
+  EXPECT_EQ(box.read_through(), 108u);
+  EXPECT_EQ(box.room(10), 2u);
+  EXPECT_EQ(box.take(100).left_out, 0u);
+  LogOutbox::Taken taken = box.take(2);
+  EXPECT_EQ(taken.offset, 104u);
+  EXPECT_EQ(taken.left_out, 100u);
+  EXPECT_EQ(taken.bytes, "ta");
+  taken = box.take(100);
+  EXPECT_EQ(taken.offset, 106u);
+  EXPECT_EQ(taken.left_out, 0u);
+  EXPECT_EQ(taken.bytes, "il");
+  box.acknowledge(4);
+  box.resend();
+  taken = box.take(100);
+  EXPECT_EQ(taken.offset, 104u);
+  EXPECT_EQ(taken.left_out, 100u);
+  EXPECT_EQ(taken.bytes, "tail");
+  box.acknowledge(106);
+  box.resend();
+  taken = box.take(100);
+  EXPECT_EQ(taken.offset, 106u);
+  EXPECT_EQ(taken.left_out, 0u);
+  EXPECT_EQ(taken.bytes, "il");
+  box.acknowledge(108);
+  EXPECT_EQ(box.read_through(), 108u);
 }
 
 }  // namespace

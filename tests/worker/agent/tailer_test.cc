@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "protocol/convert.h"
@@ -35,7 +36,7 @@ class TailerTest : public testing::Test {
 
   TemporaryFolder folder_;
   ReportTailer reports_{folder_.file("reports.jsonl")};
-  LogTailer log_{folder_.file("log"), 100};
+  LogTailer log_{folder_.file("log"), LogLimits{100, 60, 20}};
 };
 
 TEST_F(TailerTest, NoFileYetIsTheEndOfNothing) {
@@ -115,29 +116,63 @@ TEST_F(TailerTest, ALongFileComesInPiecesAndWhole) {
 }
 
 TEST_F(TailerTest, ALogIsHandedOutByOffset) {
-  EXPECT_TRUE(log_.read(kA, 0, 10).at_end);
+  EXPECT_TRUE(log_.read(kA, 0, 10, false).at_end);
   append("hello world", "log");
-  LogRead read = log_.read(kA, 0, 5);
+  LogRead read = log_.read(kA, 0, 5, false);
   EXPECT_EQ(read.bytes, "hello");
   EXPECT_FALSE(read.at_end);
-  read = log_.read(kA, 5, 100);
+  read = log_.read(kA, 5, 100, false);
   EXPECT_EQ(read.bytes, " world");
   EXPECT_TRUE(read.at_end);
 }
 
-TEST_F(TailerTest, ALogOverItsLimitEndsWithALineThatSaysSo) {
-  append(std::string(100, 'x'), "log");
-  EXPECT_EQ(log_.read(kA, 100, 1000).bytes, "") << "exactly the limit is all of it";
-  append("y", "log");
+/// Reads on from `*offset` to the end of the log; pieces that are left out as "[N]".
+std::string rest(LogTailer& log, std::uint64_t* offset, bool after_exit) {
   std::string all;
-  for (int i = 0; i < 100; ++i) {
-    const LogRead read = log_.read(kA, all.size(), 7);
+  for (int i = 0; i < 1000; ++i) {
+    const LogRead read = log.read(kA, *offset, 7, after_exit);
+    if (read.left_out > 0) all += "[" + std::to_string(read.left_out) + "]";
     all += read.bytes;
+    *offset += read.left_out + read.bytes.size();
     if (read.at_end) break;
   }
-  EXPECT_EQ(all.substr(0, 100), std::string(100, 'x'));
-  EXPECT_THAT(all.substr(100), HasSubstr("no further than 100 bytes"));
-  EXPECT_EQ(all.back(), '\n');
+  return all;
+}
+
+TEST_F(TailerTest, OfALongLogTheBeginningAndTheEndAreHandedOut) {
+  append(std::string(500, 'a') + "\n" + std::string(59, 'z') + "\n", "log");
+  std::uint64_t offset = 0;
+  // Head 100, tail 60; reads of 7 bytes pass the head by 5. 561 bytes in all.
+  EXPECT_EQ(rest(log_, &offset, true),
+            std::string(105, 'a') + "[396]" + std::string(59, 'z') + "\n");
+  EXPECT_EQ(offset, 561u);
+}
+
+TEST_F(TailerTest, WhileATrainerWritesTooFastTheNewestLinesAreHandedOut) {
+  append(std::string(400, 'a') + "\nb\nc\n", "log");
+  std::uint64_t offset = 0;
+  // 20 bytes from the end a line is in its middle; the next that begins is handed out.
+  const std::string shown = rest(log_, &offset, false);
+  EXPECT_EQ(shown.substr(0, 105), std::string(105, 'a'));
+  EXPECT_TRUE(shown.ends_with("b\nc\n")) << shown;
+  append(std::string(300, 'x') + "\nthe end\n", "log");
+  const std::string end = rest(log_, &offset, true);
+  EXPECT_TRUE(end.starts_with("[")) << end;
+  EXPECT_TRUE(end.ends_with("x\nthe end\n")) << end;
+  EXPECT_EQ(offset, 405u + 309u);
+}
+
+TEST_F(TailerTest, ALogThatSomebodyCutsIsSaidAndReadFromItsBeginning) {
+  append("one two three\n", "log");
+  std::uint64_t offset = 0;
+  EXPECT_EQ(rest(log_, &offset, false), "one two three\n");
+  std::filesystem::resize_file(folder_.file("log"), 0);
+  append("four\n", "log");
+  const std::string shown = rest(log_, &offset, false);
+  EXPECT_THAT(shown, HasSubstr("was cut to 5 bytes"));
+  EXPECT_TRUE(shown.ends_with("]\nfour\n")) << shown;
+  append("five\n", "log");
+  EXPECT_EQ(rest(log_, &offset, true), "five\n");
 }
 
 }  // namespace
