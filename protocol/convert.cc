@@ -2,9 +2,12 @@
 #include "protocol/convert.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/json.h"
@@ -128,7 +131,11 @@ void write(const TrainSpec& value, v1::TrainSpec* out) {
   optimizer->set_mup_base_width(value.optimizer.mup_base_width);
   auto* schedule = out->mutable_schedule();
   schedule->set_kind(enum_to(kLrSchedules, value.schedule.kind));
-  schedule->set_warmup_fraction(value.schedule.warmup_fraction);
+  // Only the one that counts is written, so that whoever edits spec.json never sets the other in
+  // vain. Readers without presence need the -1.
+  if (value.schedule.warmup_steps < 0) {
+    schedule->set_warmup_fraction(value.schedule.warmup_fraction);
+  }
   schedule->set_warmup_steps(value.schedule.warmup_steps);
   schedule->set_final_fraction(value.schedule.final_fraction);
   schedule->set_decay_fraction(value.schedule.decay_fraction);
@@ -163,11 +170,13 @@ Result<TrainSpec> read(const v1::TrainSpec& proto) {
   out.optimizer.clip = optimizer.clip();
   TAILOR_ASSIGN_OR_RETURN(out.optimizer.lr_mode,
                           enum_from(kLrModes, optimizer.lr_mode(), "OptimizerSpec.lr_mode"));
-  if (optimizer.mup_base_width() != 0) out.optimizer.mup_base_width = optimizer.mup_base_width();
+  if (optimizer.has_mup_base_width()) out.optimizer.mup_base_width = optimizer.mup_base_width();
   TAILOR_ASSIGN_OR_RETURN(out.schedule.kind,
                           enum_from(kLrSchedules, proto.schedule().kind(), "LrScheduleSpec.kind"));
-  out.schedule.warmup_fraction = proto.schedule().warmup_fraction();
   out.schedule.warmup_steps = proto.schedule().warmup_steps();
+  if (out.schedule.warmup_steps < 0 || proto.schedule().has_warmup_fraction()) {
+    out.schedule.warmup_fraction = proto.schedule().warmup_fraction();
+  }
   out.schedule.final_fraction = proto.schedule().final_fraction();
   if (proto.schedule().has_decay_fraction()) {
     out.schedule.decay_fraction = proto.schedule().decay_fraction();
@@ -502,6 +511,120 @@ std::string print_json(const google::protobuf::Message& message, bool indented) 
   return out;
 }
 
+// ---- spec.json by hand
+
+/// The fields of `type` and of the messages in it, as "train.optimizer.lr".
+void list_fields(const google::protobuf::Descriptor& type, const std::string& prefix,
+                 std::vector<std::string>* out) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *type.field(i);
+    out->push_back(prefix + field.name());
+    if (const auto* inner = field.message_type()) {
+      list_fields(*inner, prefix + field.name() + ".", out);
+    }
+  }
+}
+
+/// What an unknown key may have meant: the same name elsewhere, or a near one beside it.
+std::string hint_for(const std::string& key, const google::protobuf::Descriptor& type) {
+  std::vector<std::string> all;
+  list_fields(*v1::TrialSpec::descriptor(), "", &all);
+  for (const std::string& path : all) {
+    if (path == key || path.ends_with("." + key)) return path;
+  }
+  std::vector<std::string_view> beside;
+  for (int i = 0; i < type.field_count(); ++i) beside.push_back(type.field(i)->name());
+  return nearest_name(key, beside);
+}
+
+void find_unknown(const nlohmann::json& value, const google::protobuf::Descriptor& type,
+                  const std::string& prefix, std::vector<std::string>* unknown) {
+  if (value.is_array()) {
+    for (const auto& item : value) find_unknown(item, type, prefix, unknown);
+  }
+  if (!value.is_object()) return;
+  for (const auto& [key, inner] : value.items()) {
+    const auto* field = type.FindFieldByName(key);
+    if (field == nullptr) field = type.FindFieldByCamelcaseName(key);
+    if (field == nullptr) {
+      const std::string hint = hint_for(key, type);
+      unknown->push_back(prefix + key +
+                         (hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint)));
+    } else if (field->message_type() != nullptr) {
+      find_unknown(inner, *field->message_type(), prefix + field->name() + ".", unknown);
+    }
+  }
+}
+
+/// Names all unknown keys at once.
+Status check_keys(std::string_view text) {
+  TAILOR_ASSIGN_OR_RETURN(const nlohmann::json value, parse_json(text));
+  std::vector<std::string> unknown;
+  find_unknown(value, *v1::TrialSpec::descriptor(), "", &unknown);
+  if (unknown.empty()) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                fmt::format("unknown key{} {}; docs/trainer.md lists what there is",
+                            unknown.size() > 1 ? "s" : "", fmt::join(unknown, ", ")));
+}
+
+Status check_warmup(const v1::TrialSpec& given) {
+  const auto& schedule = given.train().schedule();
+  const bool both =
+      schedule.has_warmup_fraction() && schedule.warmup_steps() >= 0 && schedule.has_warmup_steps();
+  if (!both) return Status::ok();
+  // Workers of earlier versions (their files have a token) wrote the fraction's default beside the
+  // steps that count.
+  const bool earlier =
+      given.token() != 0 && schedule.warmup_fraction() == LrScheduleSpec().warmup_fraction;
+  if (earlier) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                fmt::format("train.schedule.warmup_fraction is {} and warmup_steps is {}: give one "
+                            "of them (warmup_steps -1 also leaves it to the fraction)",
+                            schedule.warmup_fraction(), schedule.warmup_steps()));
+}
+
+/// Names all fields at once that have no default and are not there. For each, 0 or empty could
+/// never run either.
+Status check_required(const v1::TrialSpec& given) {
+  const v1::Architecture& a = given.architecture();
+  const std::pair<bool, const char*> required[] = {
+      {a.d_model() != 0, "architecture.d_model"},
+      {a.heads() != 0, "architecture.heads"},
+      {a.head_dim() != 0, "architecture.head_dim"},
+      {a.vocab_size() != 0, "architecture.vocab_size"},
+      {a.widths_size() != 0, "architecture.widths"},
+      {!given.data().train().empty(), "data.train"},
+      {!given.data().validation().empty(), "data.validation"},
+      {given.data().sequence_length() != 0, "data.sequence_length"},
+      {given.train().tokens() != 0, "train.tokens"},
+      {given.train().batch_tokens() != 0, "train.batch_tokens"}};
+  std::vector<const char*> missing;
+  for (const auto& [there, name] : required) {
+    if (!there) missing.push_back(name);
+  }
+  if (missing.empty()) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                fmt::format("{} {} missing (or 0, or empty) and {} no default; the smallest "
+                            "spec.json stands in docs/trainer.md",
+                            fmt::join(missing, ", "), missing.size() > 1 ? "are" : "is",
+                            missing.size() > 1 ? "have" : "has"));
+}
+
+/// `given` over the defaults of trial_spec.h and of its family. A field that is there, zero or not,
+/// stays as it is: this is why every field whose default is not zero is `optional` in the .proto.
+v1::TrialSpec with_defaults(const v1::TrialSpec& given) {
+  TrialSpec defaults;
+  if (given.architecture().family() == v1::FAMILY_OLMO2) {
+    defaults.architecture = shape::defaults_of(shape::Family::kOlmo2);
+  }
+  v1::TrialSpec whole;
+  to_proto(defaults, &whole);
+  whole.MergeFrom(given);
+  v1::Architecture& a = *whole.mutable_architecture();
+  if (!given.architecture().has_kv_heads()) a.set_kv_heads(a.heads());
+  return whole;
+}
+
 Status parse_message(std::string_view text, google::protobuf::Message* out) {
   // protobuf's reader takes single quotes, names without quotes and names that come twice.
   TAILOR_RETURN_IF_ERROR(check_json(text));
@@ -691,9 +814,12 @@ std::string to_json(const TrialSpec& spec) {
 }
 
 Result<TrialSpec> trial_spec_from_json(std::string_view text) {
-  v1::TrialSpec proto;
-  TAILOR_RETURN_IF_ERROR(parse_message(text, &proto));
-  return from_proto(proto);
+  TAILOR_RETURN_IF_ERROR(check_keys(text));
+  v1::TrialSpec given;
+  TAILOR_RETURN_IF_ERROR(parse_message(text, &given));
+  TAILOR_RETURN_IF_ERROR(check_warmup(given));
+  TAILOR_RETURN_IF_ERROR(check_required(given));
+  return from_proto(with_defaults(given));
 }
 
 std::string to_json_line(const Report& report) {

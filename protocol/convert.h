@@ -46,7 +46,10 @@ Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto);
 
 /// spec.json: indented, with a final newline.
 std::string to_json(const TrialSpec& spec);
-/// Reads spec.json. Errors: kInvalidArgument naming the field or the syntax error.
+/// Reads spec.json. A key that is absent has the default of protocol/trial_spec.h (`kv_heads`: as
+/// many as `heads`; of OLMo-2: shape::defaults_of); one that is there and 0 is 0. Errors:
+/// kInvalidArgument naming the syntax error, all unknown keys with what they may have meant, all
+/// fields without a default that are missing, or two fields of which only one may be given.
 Result<TrialSpec> trial_spec_from_json(std::string_view json);
 
 /// One line of reports.jsonl, without the newline and with none inside.

@@ -88,19 +88,19 @@ std::optional<double> number_of(const Point& keys, std::string_view path) {
 Result<Blueprint> make_blueprint(const Point& keys) {
   Blueprint out;
   shape::Architecture& a = out.frame;
-  TAILOR_ASSIGN_OR_RETURN(a.family, shape::parse_family(text_of(keys, "family", "llama")));
-  const bool olmo2 = a.family == shape::Family::kOlmo2;
+  TAILOR_ASSIGN_OR_RETURN(const shape::Family family,
+                          shape::parse_family(text_of(keys, "family", "llama")));
+  a = shape::defaults_of(family);
   TAILOR_ASSIGN_OR_RETURN(a.d_model, required(keys, "d_model"));
   TAILOR_ASSIGN_OR_RETURN(const std::int32_t layers, required(keys, "layers"));
   TAILOR_RETURN_IF_ERROR(set_heads(keys, a));
   a.vocab_size = integer_of(keys, "vocab_size").value_or(shape::kDefaultVocabulary);
   a.tie_embeddings = boolean_of(keys, "tie_embeddings", true);
-  // Defaults of the families: science.md 1.2 and 1.8.
-  a.rope_theta = number_of(keys, "rope_theta").value_or(olmo2 ? 500'000.0 : 10'000.0);
-  a.norm_eps = number_of(keys, "norm_eps").value_or(olmo2 ? 1e-6 : 1e-5);
+  a.rope_theta = number_of(keys, "rope_theta").value_or(a.rope_theta);
+  a.norm_eps = number_of(keys, "norm_eps").value_or(a.norm_eps);
   TAILOR_ASSIGN_OR_RETURN(a.ffn_kind, shape::parse_ffn_kind(text_of(keys, "ffn.kind", "swiglu")));
   TAILOR_ASSIGN_OR_RETURN(a.ffn_norm, shape::parse_ffn_norm(text_of(
-                                          keys, "ffn.norm", olmo2 ? "per_sub_post" : "per_sub")));
+                                          keys, "ffn.norm", shape::ffn_norm_name(a.ffn_norm))));
   a.ffn_outer_residual = boolean_of(keys, "ffn.outer_residual", false);
   a.norm_scaling = boolean_of(keys, "norm_scaling", false);
   a.residual_scaling = boolean_of(keys, "residual_scaling", false);

@@ -156,6 +156,17 @@ constexpr std::size_t kRequiredKeys = 13;  // the others are written only when t
 
 }  // namespace
 
+Architecture defaults_of(Family family) {
+  Architecture out;
+  out.family = family;
+  if (family == Family::kOlmo2) {
+    out.ffn_norm = FfnNorm::kPerSubPost;
+    out.rope_theta = 500'000.0;
+    out.norm_eps = 1e-6;
+  }
+  return out;
+}
+
 Status validate(const Architecture& a) {
   TAILOR_RETURN_IF_ERROR(in_range("d_model", a.d_model, kModelWidthMax));
   TAILOR_RETURN_IF_ERROR(in_range("heads", a.heads, kHeadsMax));

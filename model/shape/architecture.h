@@ -69,6 +69,11 @@ struct Architecture {
   friend bool operator==(const Architecture&, const Architecture&) = default;
 };
 
+/// What holds for an architecture of `family` where nothing is said (science.md 1.2 and 1.8); sizes
+/// are 0. OLMo-2: norms after each sub-MLP, RoPE base 500000, eps 1e-6. The one table of these
+/// defaults, for sweep files and spec.json alike.
+Architecture defaults_of(Family family);
+
 /// Ok, or kInvalidArgument naming the field, its value and what is allowed (all sizes >= 1,
 /// kv_heads divides heads, head_dim even, kSwiglu has K = 1 in every layer, sizes small enough that
 /// every count below fits in 63 bits).

@@ -47,7 +47,7 @@ TrialSpec full_spec() {
   spec.train.batch_tokens = 4096;
   spec.train.micro_batch_tokens = 1024;
   spec.train.optimizer = {0.1, 0.2, 0.3, 1e-7, 0.5, 0.6, LrMode::kMup, 96};
-  spec.train.schedule = {LrScheduleKind::kWsd, 0.07, 12, 0.3, 0.45, DecayShape::kOneMinusSqrt};
+  spec.train.schedule = {LrScheduleKind::kWsd, 0.07, -1, 0.3, 0.45, DecayShape::kOneMinusSqrt};
   spec.train.precision = Precision::kBf16;
   spec.train.log_every_steps = 3;
   spec.train.evaluate_every_tokens = 8192;
@@ -255,9 +255,11 @@ TEST(Convert, EveryWorkerMessageSurvivesTheWire) {
 
   const std::string bytes("a\0\xff\n", 4);
   const auto log = std::get<LogChunk>(
-      through_wire<v1::WorkerMessage>(WorkerMessage(LogChunk{kRef, 1ull << 33, bytes})).value());
+      through_wire<v1::WorkerMessage>(WorkerMessage(LogChunk{kRef, 1ull << 33, bytes, 1ull << 32}))
+          .value());
   EXPECT_EQ(std::tie(log.ref, log.bytes), std::tie(kRef, bytes));
   EXPECT_EQ(log.offset, 1ull << 33);
+  EXPECT_EQ(log.left_out, 1ull << 32);
 
   EXPECT_EQ(std::get<Draining>(
                 through_wire<v1::WorkerMessage>(WorkerMessage(Draining{"SIGTERM"})).value())
