@@ -48,7 +48,8 @@ Result<json> read_json(const std::string& path) {
   }
   auto value = parse_json(*text);
   if (!value) {
-    return error(damaged(path, fmt::format("not JSON ({}): cut or altered", value.error().message())));
+    return error(
+        damaged(path, fmt::format("not JSON ({}): cut or altered", value.error().message())));
   }
   if (!value->is_object()) return error(damaged(path, "no JSON object: altered"));
   return value;
@@ -294,6 +295,17 @@ Result<CheckpointInfo> verify_checkpoint(const std::string& path) {
 std::optional<CheckpointInfo> newest_checkpoint(const std::vector<std::string>& folders,
                                                 const std::string& identity,
                                                 const SkippedCheckpoint& skipped) {
+  const auto usable = [&](const CheckpointState& state) {
+    if (state.identity == identity) return Status::ok();
+    return Status(Code::kFailedPrecondition,
+                  "it belongs to another trial (shape, recipe, seed or data differ)");
+  };
+  return newest_checkpoint(folders, usable, skipped);
+}
+
+std::optional<CheckpointInfo> newest_checkpoint(const std::vector<std::string>& folders,
+                                                const UsableCheckpoint& usable,
+                                                const SkippedCheckpoint& skipped) {
   std::vector<std::pair<std::int64_t, std::string>> all;
   for (const std::string& folder : folders) {
     const auto found = list_checkpoints(folder);
@@ -305,10 +317,8 @@ std::optional<CheckpointInfo> newest_checkpoint(const std::vector<std::string>& 
     auto info = verify_checkpoint(path);
     if (!info) {
       skipped(path, info.error());
-    } else if (info->state.identity != identity) {
-      skipped(path,
-              Status(Code::kFailedPrecondition,
-                     path + " belongs to another trial (shape, recipe, seed or data differ)"));
+    } else if (const Status status = usable(info->state); !status) {
+      skipped(path, status);
     } else {
       return *info;
     }

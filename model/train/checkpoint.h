@@ -95,6 +95,15 @@ Result<CheckpointInfo> verify_checkpoint(const std::string& path);
 /// Told of every checkpoint that cannot be used, with the reason.
 using SkippedCheckpoint = std::function<void(const std::string& path, const Status& reason)>;
 
+/// Ok, or why a whole checkpoint is not to be resumed from.
+using UsableCheckpoint = std::function<Status(const CheckpointState& state)>;
+
+/// The newest checkpoint in `folders` that verifies and is usable; the earlier folder wins between
+/// equal steps. Missing folders are no error.
+std::optional<CheckpointInfo> newest_checkpoint(const std::vector<std::string>& folders,
+                                                const UsableCheckpoint& usable,
+                                                const SkippedCheckpoint& skipped);
+
 /// The newest checkpoint of the trial `identity` in `folders` that verifies; the earlier folder
 /// wins between equal steps. Missing folders are no error.
 std::optional<CheckpointInfo> newest_checkpoint(const std::vector<std::string>& folders,

@@ -38,4 +38,15 @@ double learning_rate(const protocol::LrScheduleSpec& schedule, double peak, std:
   return lowest + (peak - lowest) / 2 * (1 + std::cos(std::numbers::pi * progress));
 }
 
+std::int64_t common_steps(const protocol::LrScheduleSpec& schedule, double peak, std::int64_t a,
+                          std::int64_t b) {
+  const std::int64_t shorter = std::min(a, b);
+  for (std::int64_t step = 0; step < shorter; ++step) {
+    if (learning_rate(schedule, peak, step, a) != learning_rate(schedule, peak, step, b)) {
+      return step;
+    }
+  }
+  return shorter;
+}
+
 }  // namespace tailor::train

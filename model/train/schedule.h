@@ -24,4 +24,9 @@ std::int64_t warmup_steps(const protocol::LrScheduleSpec& schedule, std::int64_t
 double learning_rate(const protocol::LrScheduleSpec& schedule, double peak, std::int64_t step,
                      std::int64_t steps_total);
 
+/// How many of the first steps have the same learning rate in a run of `a` steps and in one of `b`:
+/// so far, each is the beginning of the other.
+std::int64_t common_steps(const protocol::LrScheduleSpec& schedule, double peak, std::int64_t a,
+                          std::int64_t b);
+
 }  // namespace tailor::train

@@ -139,6 +139,9 @@ class Trial {
  private:
   // Each returns the end of the trial if this part ended it.
   std::optional<EndReport> start();
+  struct Earlier;
+  Earlier earlier() const;
+  Status cannot_go_on(const Earlier& before, bool other_data) const;
   Result<std::string> resume_or_initialise();
   std::optional<EndReport> be_as_the_first();
   std::optional<EndReport> train();
@@ -248,14 +251,78 @@ class Trial {
   Speed window_;  // since the last report
 };
 
+// Which checkpoints of an earlier run may be gone on from, beside those of this trial.
+struct Trial::Earlier {
+  std::string identity;       // "" = none
+  std::int64_t steps = 0;     // up to here
+  std::int64_t of_steps = 0;  // all that it was to have
+};
+
+Trial::Earlier Trial::earlier() const {
+  if (!paths_.earlier || !paths_.earlier->spec) return {};
+  TrialSpec before = *paths_.earlier->spec;
+  Earlier out;
+  out.identity = trial_identity(before, data_.hash());
+  out.of_steps = plan_of(before).steps;
+  before.train.tokens = spec_.train.tokens;
+  if (trial_identity(before, data_.hash()) == identity_) {
+    out.steps =
+        common_steps(spec_.train.schedule, spec_.train.optimizer.lr, out.of_steps, plan_.steps);
+  }
+  return out;
+}
+
+// Why nothing that an earlier run left can be gone on from, and what to do.
+Status Trial::cannot_go_on(const Earlier& before, bool other_data) const {
+  const EarlierRun run = paths_.earlier.value_or(EarlierRun());
+  const std::string why =
+      !run.spec ? "its checkpoints are of another trial; which fields differ was not recorded"
+      : other_data && run.changes.empty()
+          ? "the data under data.train or data.validation are not those it was trained on"
+      : before.steps == 0 ? "its checkpoints are of another trial"
+      : before.steps < std::min(before.of_steps, plan_.steps)
+          ? fmt::format(
+                "with this schedule the learning rate from step {} on depends on the number "
+                "of steps ({}, was {}), and no checkpoint is as early as that",
+                before.steps + 1, plan_.steps, before.of_steps)
+          : "no checkpoint of it is left";
+  return Status(
+      Code::kFailedPrecondition,
+      fmt::format(
+          "this directory holds a {} trial{}{}; it cannot be gone on with: {}. Put back "
+          "what was changed, or copy spec.json into a new directory and run that: it trains "
+          "from the beginning",
+          run.completed ? "completed" : "started",
+          run.changes.empty() ? "" : ", and spec.json was changed since: ", run.changes, why));
+}
+
 // The path of the checkpoint, "" for a fresh start.
 Result<std::string> Trial::resume_or_initialise() {
   std::vector<std::string> folders{paths_.checkpoints};
   folders.insert(folders.end(), spec_.resume_from.begin(), spec_.resume_from.end());
-  const auto skipped = [](const std::string& path, const Status& reason) {
+  bool other_here = false;  // a checkpoint of another trial is in this trial's own folder
+  const auto skipped = [&](const std::string& path, const Status& reason) {
     log_warn("trainer", "checkpoint skipped", {{"path", path}, {"reason", reason.to_string()}});
+    other_here = other_here || (reason.code() == Code::kFailedPrecondition &&
+                                path.starts_with(paths_.checkpoints + "/"));
   };
-  const std::optional<CheckpointInfo> found = newest_checkpoint(folders, identity_, skipped);
+  const Earlier before = earlier();
+  const auto usable = [&](const CheckpointState& state) {
+    if (state.identity == identity_) return Status::ok();
+    if (state.identity != before.identity) {
+      return Status(Code::kFailedPrecondition,
+                    "it belongs to another trial (shape, recipe, seed or data differ)");
+    }
+    if (state.step <= before.steps) return Status::ok();
+    return Status(Code::kFailedPrecondition,
+                  "it is of this trial before spec.json was changed, and beyond the step to which "
+                  "both are the same");
+  };
+  const std::optional<CheckpointInfo> found = newest_checkpoint(folders, usable, skipped);
+  const bool completed = paths_.earlier && paths_.earlier->completed;
+  if (!found && (other_here || completed)) {
+    return error(cannot_go_on(before, other_here));
+  }
   if (!found) {
     decoder_.initialise(spec_.seed, [&](const net::Part& part) {
       return initial_scale(part, spec_.train, spec_.architecture);
@@ -315,7 +382,11 @@ std::optional<EndReport> Trial::start() {
   std::string resumed_from;
   if (group_.is_first()) {
     Result<std::string> found = resume_or_initialise();
-    if (!found) return ended(data_class(found.error()), found.error().message(), 0);
+    if (!found) {
+      const bool changed = found.error().code() == Code::kFailedPrecondition;
+      return ended(changed ? EndClass::kUser : data_class(found.error()), found.error().message(),
+                   0);
+    }
     resumed_from = std::move(*found);
   }
   if (ranks_ > 1) {
@@ -597,6 +668,12 @@ EndReport Trial::finish() {
 }
 
 }  // namespace
+
+bool newest_is_of(const std::string& folder, const TrialSpec& spec, const std::string& data_hash) {
+  const auto any = [](const CheckpointState&) { return Status::ok(); };
+  const auto found = newest_checkpoint({folder}, any, [](const std::string&, const Status&) {});
+  return !found || found->state.identity == trial_identity(spec, data_hash);
+}
 
 EndReport run_trial(const TrialSpec& spec, at::Device device, const TrialHost& host,
                     const TrialPaths& paths, TrialObserver& observer, const Clock& clock) {

@@ -51,10 +51,22 @@ class TrialObserver {
   }
 };
 
+/// What is known of an earlier run of the same trial directory.
+struct EarlierRun {
+  std::optional<protocol::TrialSpec> spec;  ///< unset: not recorded
+  bool completed = false;
+  std::string changes;  ///< how the spec of now differs from it, for people; "" = in nothing
+};
+
 /// Where a trial keeps its files. Folders are made when missing.
 struct TrialPaths {
   std::string checkpoints;
   std::string artifacts;
+  /// Of an earlier run in this place. Its checkpoints are gone on from where that is sound: when it
+  /// was the same trial, or differs in `train.tokens` only, up to the last step whose learning rate
+  /// does not depend on the number of steps. Where it is not, the trial ends as kUser instead of
+  /// starting over beside them.
+  std::optional<EarlierRun> earlier = std::nullopt;
 };
 
 /// What goes into the StartedReport beside what the trial knows.
@@ -69,6 +81,11 @@ struct TrialHost {
 
 /// Ok, or kInvalidArgument naming the field of the spec, its value and what is allowed.
 Status validate_trial(const protocol::TrialSpec& spec);
+
+/// False when the newest whole checkpoint in `folder` is of another trial than `spec` with the data
+/// of that hash; true when there is none.
+bool newest_is_of(const std::string& folder, const protocol::TrialSpec& spec,
+                  const std::string& data_hash);
 
 /// Runs to an end of any class; never throws on bad input. What LibTorch throws (out of memory, a
 /// lost device) is let through to the caller, as is ranks::GroupLost. `device` must be usable.

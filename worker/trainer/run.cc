@@ -10,10 +10,13 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <new>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -23,9 +26,11 @@
 #include "model/train/ranks/group.h"
 #include "model/train/trial.h"
 #include "protocol/convert.h"
+#include "worker/trainer/changes.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/local_ranks.h"
 #include "worker/trainer/nccl.h"
+#include "worker/trainer/progress.h"
 #include "worker/trainer/trial_dir.h"
 
 namespace tailor::trainer {
@@ -55,27 +60,66 @@ std::optional<std::string> asked_to_stop() {
   return number == SIGTERM ? "SIGTERM" : "interrupted";
 }
 
+// True when somebody watches stderr, and wants to be told.
+bool shows_progress(const std::string& log_level) {
+  const char* terminal = std::getenv("TERM");
+  return (log_level == "info" || log_level == "debug") && ::isatty(STDERR_FILENO) == 1 &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
 // Rank 0: writes reports to the directory and listens to signals and the lease.
 class DirectoryObserver final : public train::TrialObserver {
  public:
-  DirectoryObserver(ReportLog& log, const std::string& directory, const Clock& clock)
-      : log_(log), lease_(directory, clock) {}
+  DirectoryObserver(ReportLog& log, const std::string& directory, const Clock& clock,
+                    bool shows_progress)
+      : log_(log),
+        directory_(directory),
+        clock_(clock),
+        shows_progress_(shows_progress),
+        lease_(directory, clock) {}
+  ~DirectoryObserver() override {
+    if (progress_) set_status_line("");
+  }
+
+  // Before run_trial.
+  void set_spec(const protocol::TrialSpec& spec) {
+    spec_ = spec;
+    if (shows_progress_) progress_.emplace(clock_, spec.train.batch_tokens);
+  }
 
   Status report(train::ProgressReport progress) override {
+    if (const auto* started = std::get_if<protocol::StartedReport>(&progress)) {
+      TAILOR_RETURN_IF_ERROR(write_trained(directory_, spec_));
+      if (progress_) progress_->started(*started);
+    } else if (const auto* metric = std::get_if<protocol::MetricReport>(&progress)) {
+      if (progress_) progress_->metric(*metric);
+    }
     protocol::Report report;
     std::visit([&](auto& body) { report.body = std::move(body); }, progress);
     const bool durable = !std::holds_alternative<protocol::MetricReport>(report.body);
     return log_.append(std::move(report), durable);
   }
 
+  void before_step(std::int64_t step, net::Decoder&) override {
+    if (progress_) progress_->step(step);
+  }
+
   std::optional<std::string> stop_reason() override {
+    if (progress_) {
+      if (const auto line = progress_->line()) set_status_line(*line);
+    }
     if (auto reason = asked_to_stop()) return reason;
     return lease_.expired();
   }
 
  private:
   ReportLog& log_;
+  const std::string directory_;
+  const Clock& clock_;
+  const bool shows_progress_;
   Lease lease_;
+  protocol::TrialSpec spec_;
+  std::optional<Progress> progress_;
 };
 
 // Other ranks: rank 0 reports, and looks at the lease.
@@ -143,7 +187,9 @@ class Run {
 
  private:
   bool is_first() const { return options_.rank <= 0; }
-  EndReport trial(train::TrialObserver& observer);
+  // Whether an earlier run of this directory leaves anything to do; what it was, for run_trial.
+  bool complete_already(const ReportLog& log, const protocol::TrialSpec& spec);
+  EndReport trial(const protocol::TrialSpec& given, train::TrialObserver& observer);
   EndReport trial_in_group(const protocol::TrialSpec& spec, const OpenDevice& device, Group& group,
                            train::TrialObserver& observer);
   Result<std::unique_ptr<Group>> meet(const protocol::TrialSpec& spec, const OpenDevice& device);
@@ -153,6 +199,7 @@ class Run {
   const std::string directory_;
   const SystemClock clock_;
   LocalRanks local_;
+  std::optional<train::EarlierRun> earlier_;
   bool lost_rank_ = false;
 };
 
@@ -213,9 +260,39 @@ EndReport Run::end_of_group(const train::ranks::GroupEnd& end) {
   return report;
 }
 
-EndReport Run::trial(train::TrialObserver& observer) {
-  auto spec = read_spec(directory_);
-  if (!spec) return end_of(EndClass::kUser, spec.error().message());
+// Optimiser steps of a trial; 0 when its batch makes no sense.
+std::int64_t steps_of(const protocol::TrainSpec& train) {
+  return train.batch_tokens > 0 ? (train.tokens + train.batch_tokens - 1) / train.batch_tokens : 0;
+}
+
+bool Run::complete_already(const ReportLog& log, const protocol::TrialSpec& spec) {
+  if (log.last_sequence() == 0) return false;
+  const bool completed = log.earlier_end() == EndClass::kCompleted;
+  earlier_ = train::EarlierRun{std::nullopt, completed, ""};
+  auto trained = read_trained(directory_);
+  if (!trained)
+    log_warn("trainer", "what ran here is not known", {{"reason", trained.error().message()}});
+  if (!trained || !*trained) {
+    // An earlier version did not write it: the checkpoints' identity says whether, not what.
+    if (!completed) return false;
+    return train::newest_is_of(directory_ + "/checkpoints", spec, log.earlier_data_hash());
+  }
+  const std::vector<SpecChange> changes = changes_between(**trained, spec);
+  earlier_->spec = **trained;
+  earlier_->changes = to_text(changes);
+  if (!changes.empty()) {
+    log_info("trainer", "spec.json was changed since the last run",
+             {{"changes", earlier_->changes}});
+  }
+  const bool same_steps = steps_of((*trained)->train) == steps_of(spec.train);
+  return completed && std::all_of(changes.begin(), changes.end(), [&](const SpecChange& change) {
+           return change.decides == Decides::kNothing ||
+                  (change.field == "train.tokens" && same_steps);
+         });
+}
+
+EndReport Run::trial(const protocol::TrialSpec& given, train::TrialObserver& observer) {
+  std::optional<protocol::TrialSpec> spec = given;
   try {
     spec->device = device_of(spec->device, std::max(0, options_.local_rank));
     at::set_num_threads(spec->threads);
@@ -251,8 +328,8 @@ EndReport Run::trial_in_group(const protocol::TrialSpec& spec, const OpenDevice&
   EndReport end;
   try {
     end = train::run_trial(spec, device.device, host,
-                           {directory_ + "/checkpoints", directory_ + "/artifacts"}, observer,
-                           clock_, group);
+                           {directory_ + "/checkpoints", directory_ + "/artifacts", earlier_},
+                           observer, clock_, group);
   } catch (...) {
     end = end_of_exception();
     // What waited for a lost rank throws something or other, and may do so before the watch knows:
@@ -279,22 +356,35 @@ int Run::to_end() {
                                   : TrainerExit::kInfrastructure);
     }
     log.emplace(std::move(*opened));
-    if (log->earlier_end() == EndClass::kCompleted) {
-      log_info("trainer", "this trial is complete already", {{"directory", directory_}});
-      return static_cast<int>(TrainerExit::kCompleted);
-    }
   }
-  std::unique_ptr<train::TrialObserver> observer;
-  if (log) {
-    observer = std::make_unique<DirectoryObserver>(*log, directory_, clock_);
+  const auto spec = read_spec(directory_);
+  if (log && spec && complete_already(*log, *spec)) {
+    log_info("trainer",
+             earlier_ && !earlier_->changes.empty()
+                 ? "this trial is complete already; what was changed leaves its result as it is"
+                 : "this trial is complete already",
+             {{"directory", directory_}});
+    return static_cast<int>(TrainerExit::kCompleted);
+  }
+  const std::uint64_t reports_before = log ? log->last_sequence() : 0;
+  EndReport end;
+  if (!spec) {
+    end = end_of(EndClass::kUser, spec.error().message());
+  } else if (log) {
+    DirectoryObserver observer(*log, directory_, clock_, shows_progress(options_.log_level));
+    observer.set_spec(*spec);
+    end = trial(*spec, observer);
   } else {
-    observer = std::make_unique<RankObserver>();
+    RankObserver observer;
+    end = trial(*spec, observer);
   }
-  EndReport end = trial(*observer);
   const TrainerExit code = lost_rank_ ? TrainerExit::kLostRank : exit_of(end.end);
   const std::string message = end.message;
   const std::string name(protocol::end_class_name(end.end));
-  if (log) {
+  // A completed trial stays one when it is run again and nothing comes of it.
+  const bool stays_completed =
+      log && log->earlier_end() == EndClass::kCompleted && log->last_sequence() == reports_before;
+  if (log && !stays_completed) {
     protocol::Report report;
     report.body = std::move(end);
     if (const Status written = log->append(std::move(report), /*durable=*/true); !written) {

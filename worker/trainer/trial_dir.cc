@@ -28,6 +28,20 @@ Result<protocol::TrialSpec> read_spec(const std::string& directory) {
   return spec;
 }
 
+Result<std::optional<protocol::TrialSpec>> read_trained(const std::string& directory) {
+  const std::string path = directory + "/trained.json";
+  const auto text = read_file(path, kSpecBytesMax);
+  if (!text && text.error().code() == Code::kNotFound) return std::nullopt;
+  if (!text) return error(text.error());
+  auto spec = protocol::trial_spec_from_json(*text);
+  if (!spec) return error(spec.error().with_context(path));
+  return std::move(*spec);
+}
+
+Status write_trained(const std::string& directory, const protocol::TrialSpec& spec) {
+  return write_file_atomic(directory + "/trained.json", protocol::to_json(spec));
+}
+
 Result<ReportLog> ReportLog::open(const std::string& directory, const Clock& clock) {
   const std::string path = directory + "/reports.jsonl";
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -51,6 +65,8 @@ Result<ReportLog> ReportLog::open(const std::string& directory, const Clock& clo
     log.earlier_end_.reset();
     if (const auto* end_report = std::get_if<protocol::EndReport>(&report->body)) {
       log.earlier_end_ = end_report->end;
+    } else if (const auto* started = std::get_if<protocol::StartedReport>(&report->body)) {
+      log.earlier_data_hash_ = started->data_hash;
     }
     begin = end + 1;
   }
@@ -67,7 +83,8 @@ ReportLog::ReportLog(ReportLog&& other) noexcept
       clock_(other.clock_),
       last_sequence_(other.last_sequence_),
       size_(other.size_),
-      earlier_end_(other.earlier_end_) {}
+      earlier_end_(other.earlier_end_),
+      earlier_data_hash_(std::move(other.earlier_data_hash_)) {}
 
 ReportLog::~ReportLog() {
   if (descriptor_ >= 0) ::close(descriptor_);

@@ -3,6 +3,7 @@
 //   DIR/spec.json       protobuf JSON of tailor.v1.TrialSpec
 //   DIR/lease           deadline in ms of the node's boot clock, decimal; absent = no lease (run by
 //                       hand)
+//   DIR/trained.json    the trainer's own: the spec as it was last run
 //   DIR/reports.jsonl   one report a line, sequence numbers from 1 without gaps
 #pragma once
 
@@ -19,6 +20,12 @@ namespace tailor::trainer {
 
 /// Reads DIR/spec.json. Errors: kNotFound, kInvalidArgument, naming the file.
 Result<protocol::TrialSpec> read_spec(const std::string& directory);
+
+/// DIR/trained.json: the spec that DIR was last run with, defaults filled in. Written when training
+/// starts, so that a later run sees what was changed in spec.json. nullopt when there is none.
+/// Errors: as read_spec.
+Result<std::optional<protocol::TrialSpec>> read_trained(const std::string& directory);
+Status write_trained(const std::string& directory, const protocol::TrialSpec& spec);
 
 /// Appends reports. One log, one process: the file is locked while it is open. Threads: one.
 class ReportLog {
@@ -38,6 +45,8 @@ class ReportLog {
   std::uint64_t last_sequence() const { return last_sequence_; }
   /// The class of the end that the log held when it was opened, if its last report was an end.
   std::optional<protocol::EndClass> earlier_end() const { return earlier_end_; }
+  /// `data_hash` of the last start that the log held when it was opened; "" = none.
+  const std::string& earlier_data_hash() const { return earlier_data_hash_; }
 
  private:
   ReportLog(int descriptor, std::string path, const Clock& clock)
@@ -49,6 +58,7 @@ class ReportLog {
   std::uint64_t last_sequence_ = 0;
   std::int64_t size_ = 0;
   std::optional<protocol::EndClass> earlier_end_;
+  std::string earlier_data_hash_;
 };
 
 /// DIR/lease, looked at no more than once a second.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "base/clock.h"
@@ -222,6 +224,213 @@ TEST_F(TrainerTest, AKilledTrainerStartedAgainInItsDirectoryContinuesItsLog) {
   const auto started = bodies<StartedReport>(trial);
   ASSERT_EQ(started.size(), 2u);
   EXPECT_GT(started[1].resumed_step, 0);
+}
+
+TEST_F(TrainerTest, TheSmallestSpecOfTheDocumentRuns) {
+  std::ifstream document(std::string(TAILOR_SOURCE_DIR) + "/docs/trainer.md");
+  std::stringstream text;
+  text << document.rdbuf();
+  const std::size_t begin = text.str().find("```json\n") + 8;
+  const std::string trial = directory("smallest");
+  fs::create_directories(trial);
+  std::ofstream(trial + "/spec.json")
+      << text.str().substr(begin, text.str().find("```", begin) - begin);
+  // Its data lie where the trainer is started.
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  start(trial);
+  fs::current_path(before);
+  ASSERT_EQ(wait(), 0) << *read_file(trial + "/log");
+  EXPECT_EQ(end(trial).step, 40);  // 5120 / 128
+}
+
+TEST_F(TrainerTest, ACompletedTrialSaysWhatWasChangedAndStaysAsItIs) {
+  const protocol::TrialSpec spec = small_spec();
+  const std::string trial = prepare("a", spec);
+  ASSERT_EQ(run(trial), 0);
+  const std::string reports_before = *read_file(trial + "/reports.jsonl");
+  const std::string weights_before = weights(trial);
+  // The result does not depend on these.
+  protocol::TrialSpec changed = spec;
+  changed.threads = 2;
+  changed.train.keep_last = 7;
+  prepare("a", changed);
+  fs::remove(trial + "/log");
+  EXPECT_EQ(run(trial), 0);
+  EXPECT_THAT(*read_file(trial + "/log"), HasSubstr("threads was 1, is 2"));
+  EXPECT_THAT(*read_file(trial + "/log"), HasSubstr("complete already"));
+  // On these it does: a cosine's rates depend on the number of steps, too.
+  const std::pair<std::function<void(protocol::TrialSpec&)>, std::string> cases[] = {
+      {[](auto& s) { s.train.tokens *= 2; }, "train.tokens was 5120, is 10240"},
+      {[](auto& s) { s.train.tokens /= 2; }, "train.tokens was 5120, is 2560"},
+      {[](auto& s) { s.train.optimizer.lr = 0.5; }, "train.optimizer.lr was 0.01, is 0.5"},
+      {[](auto& s) { s.seed = 99; }, "seed was 3, is 99"},
+      {[](auto& s) { s.architecture.widths[0][1] = 25; }, "architecture.widths was "}};
+  for (const auto& [change, says] : cases) {
+    changed = spec;
+    change(changed);
+    prepare("a", changed);
+    fs::remove(trial + "/log");
+    EXPECT_EQ(run(trial), 2) << says;
+    const std::string log = *read_file(trial + "/log");
+    EXPECT_THAT(log, HasSubstr(says));
+    EXPECT_THAT(log, HasSubstr("new directory"));
+    EXPECT_EQ(*read_file(trial + "/reports.jsonl"), reports_before) << says;
+  }
+  EXPECT_TRUE(weights(trial) == weights_before);
+  // Put back, it is complete again.
+  prepare("a", spec);
+  EXPECT_EQ(run(trial), 0);
+  EXPECT_EQ(*read_file(trial + "/reports.jsonl"), reports_before);
+  // Of an earlier version nothing but the checkpoint's identity is known.
+  fs::remove(trial + "/trained.json");
+  EXPECT_EQ(run(trial), 0);
+  prepare("a", changed);
+  EXPECT_EQ(run(trial), 2);
+  EXPECT_EQ(*read_file(trial + "/reports.jsonl"), reports_before);
+}
+
+TEST_F(TrainerTest, MoreTokensGoOnFromTheLastCheckpointWhereTheRatesAreTheSame) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.schedule.kind = protocol::LrScheduleKind::kConstant;
+  spec.train.schedule.warmup_steps = 5;
+  const std::string grown = prepare("grown", spec);
+  ASSERT_EQ(run(grown), 0);
+  spec.train.tokens = 128 * 70;
+  prepare("grown", spec);
+  ASSERT_EQ(run(grown), 0) << *read_file(grown + "/log");
+  EXPECT_THAT(*read_file(grown + "/log"), HasSubstr("train.tokens was 5120, is 8960"));
+  EXPECT_EQ(bodies<StartedReport>(grown).back().resumed_step, 40);
+  EXPECT_EQ(end(grown).step, 70);
+  const std::string whole = prepare("whole", spec);
+  ASSERT_EQ(run(whole), 0);
+  ASSERT_FALSE(weights(whole).empty());
+  EXPECT_TRUE(weights(grown) == weights(whole)) << "as if it had been trained in one go";
+  // Complete with what it has now.
+  const std::string log = *read_file(grown + "/reports.jsonl");
+  EXPECT_EQ(run(grown), 0);
+  EXPECT_EQ(*read_file(grown + "/reports.jsonl"), log);
+}
+
+TEST_F(TrainerTest, WarmupStableDecayGoesOnFromBeforeItsDecay) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.schedule.kind = protocol::LrScheduleKind::kWsd;
+  spec.train.schedule.warmup_steps = 5;
+  spec.train.schedule.decay_fraction = 0.25;
+  spec.train.evaluate_every_tokens = 128 * 30;  // with keep_best: a checkpoint at step 30
+  spec.train.keep_best = true;
+  const std::string grown = prepare("grown", spec);
+  ASSERT_EQ(run(grown), 0);
+  ASSERT_TRUE(fs::exists(grown + "/checkpoints/000000030"));
+  spec.train.tokens *= 2;
+  prepare("grown", spec);
+  ASSERT_EQ(run(grown), 0) << *read_file(grown + "/log");
+  EXPECT_EQ(bodies<StartedReport>(grown).back().resumed_step, 30);
+  const std::string whole = prepare("whole", spec);
+  ASSERT_EQ(run(whole), 0);
+  EXPECT_TRUE(weights(grown) == weights(whole));
+  // Without such a checkpoint it is refused, and says from which step on the rates differ.
+  spec.train.tokens *= 2;
+  spec.train.keep_best = false;
+  for (const auto& folder : fs::directory_iterator(grown + "/checkpoints")) {
+    if (folder.path().filename() < "000000080") fs::remove_all(folder);
+  }
+  prepare("grown", spec);
+  EXPECT_EQ(run(grown), 2);
+  // 80 steps, the last quarter comes down.
+  EXPECT_THAT(*read_file(grown + "/log"), HasSubstr("learning rate from step 61 on"));
+}
+
+TEST_F(TrainerTest, WhatIsMeasuredMayBeAskedForAfterwards) {
+  protocol::TrialSpec spec = small_spec();
+  const std::string trial = prepare("a", spec);
+  ASSERT_EQ(run(trial), 0);
+  const std::string weights_before = weights(trial);
+  EXPECT_TRUE(bodies<ProfileReport>(trial).empty());
+  spec.geometry.enabled = true;
+  spec.geometry.tokens = 32;
+  spec.geometry.subsamples = 4;
+  prepare("a", spec);
+  ASSERT_EQ(run(trial), 0) << *read_file(trial + "/log");
+  EXPECT_EQ(bodies<ProfileReport>(trial).size(), 1u);
+  EXPECT_EQ(bodies<StartedReport>(trial).back().resumed_step, 40);
+  EXPECT_TRUE(weights(trial) == weights_before);
+}
+
+TEST_F(TrainerTest, AStoppedTrialWithAnotherSpecIsRefusedAndNotStartedOver) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.tokens = 128 * 1'000'000;
+  spec.train.log_every_steps = 1;
+  const std::string trial = prepare("a", spec);
+  start(trial);
+  wait_for_step(trial, 5);
+  ::kill(pid_, SIGTERM);
+  ASSERT_EQ(wait(), 6);
+  const std::size_t starts = bodies<StartedReport>(trial).size();
+  spec.train.optimizer.weight_decay = 0;
+  prepare("a", spec);
+  EXPECT_EQ(run(trial), 2);
+  EXPECT_THAT(*read_file(trial + "/log"), HasSubstr("train.optimizer.weight_decay was 0.1, is 0"));
+  EXPECT_EQ(bodies<StartedReport>(trial).size(), starts);
+}
+
+TEST_F(TrainerTest, OnATerminalALineSaysHowFarItIs) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.tokens = 128 * 1'000'000;
+  const std::string trial = prepare("a", spec);
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(::grantpt(terminal), 0);
+  ASSERT_EQ(::unlockpt(terminal), 0);
+  const std::string name = ::ptsname(terminal);
+  const std::string program = std::string(TAILOR_BIN_DIR) + "/tailor-trainer";
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    const int stderr_fd = ::open(name.c_str(), O_RDWR | O_NOCTTY);
+    ::dup2(stderr_fd, 2);
+    ::setenv("TERM", "xterm", 1);
+    ::execl(program.c_str(), program.c_str(), "run", trial.c_str(), nullptr);
+    ::_exit(127);
+  }
+  std::string seen;
+  const auto lines = [&] {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = seen.find("\r\033[Kstep ", at)) != std::string::npos; ++at) {
+      ++count;
+    }
+    return count;
+  };
+  wait_until("no progress in " + seen, [&] {
+    pollfd ready{terminal, POLLIN, 0};
+    char block[4096];
+    if (::poll(&ready, 1, 10) > 0) {
+      const ssize_t got = ::read(terminal, block, sizeof block);
+      if (got > 0) seen.append(block, static_cast<std::size_t>(got));
+    }
+    return lines() >= 3 && seen.find("ETA") != std::string::npos;
+  });
+  ::kill(pid_, SIGTERM);
+  EXPECT_EQ(wait(), 6);
+  for (pollfd ready{terminal, POLLIN, 0}; ::poll(&ready, 1, 0) > 0;) {
+    char block[4096];
+    const ssize_t got = ::read(terminal, block, sizeof block);
+    if (got <= 0) break;
+    seen.append(block, static_cast<std::size_t>(got));
+  }
+  ::close(terminal);
+  EXPECT_THAT(seen, HasSubstr("/1000000 ("));
+  EXPECT_THAT(seen, HasSubstr("loss "));
+  EXPECT_THAT(seen, HasSubstr("tokens/s"));
+  // Before the last words the line is taken away.
+  const std::size_t last = seen.rfind("SIGTERM at step");
+  ASSERT_NE(last, std::string::npos) << seen;
+  const std::size_t cleared = seen.rfind("\033[K", last);
+  ASSERT_NE(cleared, std::string::npos);
+  EXPECT_THAT(seen.substr(cleared, last - cleared), testing::Not(HasSubstr("step ")));
+  // In a file there is none: no worker's log grows by it.
+  const std::string plain = prepare("plain", small_spec());
+  ASSERT_EQ(run(plain), 0);
+  EXPECT_EQ(read_file(plain + "/log")->find('\r'), std::string::npos);
 }
 
 TEST_F(TrainerTest, DamagedCheckpointsAreSkippedWithALogLine) {
