@@ -6,7 +6,8 @@
 
 namespace {
 
-/// What toml++ checks of itself, and gets wrong for some texts ("[{"): an error as any other, no abort.
+/// What toml++ checks of itself, and gets wrong for some texts ("[{"): an error as any other, no
+/// abort.
 struct TomlAssertion : std::logic_error {
   TomlAssertion() : std::logic_error("this is no TOML") {}
 };
@@ -33,8 +34,8 @@ namespace tailor {
 
 namespace {
 
-/// An error at a place of `file`. Keys and values of others are as long as they please: what does not fit
-/// into a message (or, over gRPC, into the trailing metadata) is cut.
+/// An error at a place of `file`. Keys and values of others are as long as they please: what does
+/// not fit into a message (or, over gRPC, into the trailing metadata) is cut.
 Status bad_config(std::string_view file, ConfigPosition at, std::string_view message) {
   const std::string kept = short_text(message, 2000);
   return Status(Code::kInvalidArgument,

@@ -125,8 +125,8 @@ class ConfigTable {
 /// A parsed file. Owns everything that tables and values point into.
 class ConfigDocument {
  public:
-  /// `file` is only used in messages. Errors: kInvalidArgument with position for bad TOML, and for TOML
-  /// beyond base/toml_limits.h (bytes, depth, number of keys and values).
+  /// `file` is only used in messages. Errors: kInvalidArgument with position for bad TOML, and for
+  /// TOML beyond base/toml_limits.h (bytes, depth, number of keys and values).
   static Result<ConfigDocument> parse(std::string_view text, std::string file);
   /// Reads and parses. Errors: as read_file and parse.
   static Result<ConfigDocument> load(const std::string& path);

@@ -1,6 +1,6 @@
-// nlohmann's reader calls a handler of ours, which counts, refuses names that come twice and builds the value.
-// The reader itself keeps its nesting on the heap; limits keep what copies, compares or writes values (all
-// recursive) within any stack.
+// nlohmann's reader calls a handler of ours, which counts, refuses names that come twice and builds
+// the value. The reader itself keeps its nesting on the heap; limits keep what copies, compares or
+// writes values (all recursive) within any stack.
 #include "base/json.h"
 
 #include <fmt/format.h>
@@ -141,7 +141,8 @@ class JsonBuilder {
     }
   }
 
-  // An ordered map looks at all its members before it takes one; that the name is new is known here.
+  // An ordered map looks at all its members before it takes one; that the name is new is known
+  // here.
   static void insert(nlohmann::ordered_json::object_t& object, std::string name, Json value) {
     object.push_back({std::move(name), std::move(value)});
   }

@@ -69,8 +69,8 @@ std::string_view utf16_or_utf32(std::string_view start);
 /// then neither drive a terminal nor break a line or a column. Bytes that are no UTF-8 pass.
 std::string escape_controls(std::string_view text);
 
-/// What others wrote, fit for one line of a message: escape_controls of its first `bytes_max` bytes, and
-/// "..." where there are more. Cut between characters.
+/// What others wrote, fit for one line of a message: escape_controls of its first `bytes_max`
+/// bytes, and "..." where there are more. Cut between characters.
 std::string short_text(std::string_view text, std::size_t bytes_max = 80);
 
 }  // namespace tailor

@@ -1,5 +1,6 @@
-// Looks through TOML before it is parsed: how deep it goes and how much it holds. toml++ recurses along
-// dotted keys, headers, lists and inline tables, in parsing and again in freeing what it built.
+// Looks through TOML before it is parsed: how deep it goes and how much it holds. toml++ recurses
+// along dotted keys, headers, lists and inline tables, in parsing and again in freeing what it
+// built.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +17,16 @@ struct TomlLimits {
   std::size_t values = 200'000;  ///< keys and values, each part of a dotted key for itself
 };
 
-/// Where a TOML text passes a limit, or holds a header that begins with no key (toml++ aborts there). Positions count bytes from 1; 0 for the whole text.
+/// Where a TOML text passes a limit, or holds a header that begins with no key (toml++ aborts
+/// there). Positions count bytes from 1; 0 for the whole text.
 struct TomlExcess {
   std::size_t line = 0, column = 0;
   std::string what;
 };
 
-/// nullopt when `text` keeps within `limits`. What is no TOML may pass: the parser says what is wrong with
-/// it, and needs no more depth for it than is counted here. Linear; needs memory for the depth alone.
+/// nullopt when `text` keeps within `limits`. What is no TOML may pass: the parser says what is
+/// wrong with it, and needs no more depth for it than is counted here. Linear; needs memory for the
+/// depth alone.
 std::optional<TomlExcess> find_toml_excess(std::string_view text, const TomlLimits& limits = {});
 
 }  // namespace tailor

@@ -126,8 +126,8 @@ void prepare_connection(Connection& db, Guard& guard) {
   db.db().exec("PRAGMA query_only = 1");
   sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kValueBytesMax);
   sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
-  // SQLite recurses along all of these, and its defaults (1,000 levels, 500 SELECTs, patterns of 50,000) want
-  // megabytes of a thread's stack.
+  // SQLite recurses along all of these, and its defaults (1,000 levels, 500 SELECTs, patterns of
+  // 50,000) want megabytes of a thread's stack.
   sqlite3_limit(handle, SQLITE_LIMIT_EXPR_DEPTH, kExpressionDepthMax);
   sqlite3_limit(handle, SQLITE_LIMIT_COMPOUND_SELECT, kCompoundMax);
   sqlite3_limit(handle, SQLITE_LIMIT_LIKE_PATTERN_LENGTH, kPatternBytesMax);

@@ -64,7 +64,8 @@ class ProblemFile {
  public:
   explicit ProblemFile(const std::string& path) : path_(path) {
     const std::string text = require_input(read_file(path, 64 << 20));
-    auto parsed = parse_ordered_json(text);
+    // Far above any network's layers; a problem of millions would take minutes to be refused.
+    auto parsed = parse_ordered_json(text, {.values = 100'000});
     if (!parsed) {
       throw Failure(Exit::kUsage, fmt::format("{}: not JSON: {}", path, parsed.error().message()));
     }
@@ -131,7 +132,7 @@ class ProblemFile {
       if (key == entry.symbol) return std::string(entry.name);
     }
     const std::string near = nearest_name(key, known);
-    refuse(fmt::format("unknown key \"{}\"{}; docs/cli.md lists the keys", key,
+    refuse(fmt::format("unknown key \"{}\"{}; docs/cli.md lists the keys", short_text(key),
                        near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near)));
   }
 

@@ -24,7 +24,8 @@ int on_unlisted(const char* folder, int number) {
   return 1;
 }
 
-/// ::glob recurses a folder for each part of the path with a wildcard, and its work is a power of them.
+/// ::glob recurses a folder for each part of the path with a wildcard, and its work is a power of
+/// them.
 Status check_pattern(const std::string& pattern) {
   constexpr std::size_t kBytesMax = 4096;  // no longer path can be opened
   constexpr std::size_t kWildPartsMax = 8;

@@ -31,7 +31,8 @@ Result<std::vector<Placed>> objects_of(const std::string& path, const std::strin
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first != text.npos && text[first] == '[') {
     auto list = parse_json(text);
-    if (!list) return bad_item(path, fmt::format("is not JSON in UTF-8: {}", list.error().message()));
+    if (!list)
+      return bad_item(path, fmt::format("is not JSON in UTF-8: {}", list.error().message()));
     for (json& object : *list) {
       objects.push_back({fmt::format("{}, item {}:", path, objects.size() + 1), std::move(object)});
     }
@@ -43,7 +44,8 @@ Result<std::vector<Placed>> objects_of(const std::string& path, const std::strin
       const std::string place = fmt::format("{}:{}:", path, line);
       auto object = parse_json(content);
       if (!object) {
-        return bad_item(place, fmt::format("the line is not JSON in UTF-8: {}", object.error().message()));
+        return bad_item(place,
+                        fmt::format("the line is not JSON in UTF-8: {}", object.error().message()));
       }
       objects.push_back({place, *std::move(object)});
     }

@@ -25,9 +25,9 @@ using nlohmann::json;
 
 constexpr std::uint64_t kConfigBytesMax = 16 << 20;
 
-// JsonFields that do not change the forward pass of a decoder over a whole sequence: names, training
-// (dropout too) and generation settings, which kernel computes attention, sizes of caches and what
-// transformers and others write about themselves. `auto_map` names code for classes that
+// JsonFields that do not change the forward pass of a decoder over a whole sequence: names,
+// training (dropout too) and generation settings, which kernel computes attention, sizes of caches
+// and what transformers and others write about themselves. `auto_map` names code for classes that
 // transformers lacks; the families here it has.
 constexpr std::string_view kHarmless[] = {"_attn_implementation",
                                           "_attn_implementation_autoset",

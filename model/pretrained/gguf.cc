@@ -18,8 +18,8 @@ constexpr std::uint64_t kAlignmentMax = 1 << 20;
 constexpr std::uint64_t kTensorEntryBytesMin = 8 + 4 + 8 + 4 + 8;  // empty name, one size
 constexpr std::uint64_t kMetadataEntryBytesMin = 8 + 4 + 1;        // empty key, one byte
 constexpr int kArrayDepthMax = 4;
-// A vocabulary has a quarter of a million pieces, a chat template some kilobytes. Elements that fit the file
-// still take four times their bytes in memory.
+// A vocabulary has a quarter of a million pieces, a chat template some kilobytes. Elements that fit
+// the file still take four times their bytes in memory.
 constexpr std::uint64_t kStringsMax = 1 << 24;
 constexpr std::uint64_t kValueBytesMax = 1 << 28;
 constexpr std::int64_t kReadBytes = 1 << 20;  // dequantised at a time

@@ -43,8 +43,8 @@ struct GgmlTypeInfo {
 /// nullptr for a type that is not read.
 const GgmlTypeInfo* ggml_type(std::uint32_t number);
 
-/// The name that ggml gives a type, read or not ("IQ4_XS"; those that it took back too); "" for a number
-/// that this version does not know.
+/// The name that ggml gives a type, read or not ("IQ4_XS"; those that it took back too); "" for a
+/// number that this version does not know.
 std::string_view ggml_type_name(std::uint32_t number);
 
 /// The names of the types that are read, with commas.

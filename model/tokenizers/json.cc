@@ -1,11 +1,12 @@
 // tokenizer.json as Hugging Face's tokenizers writes it, for models of type BPE.
+#include "base/json.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "model/tokenizers/byte_alphabet.h"
 #include "model/tokenizers/tokenizer_files.h"

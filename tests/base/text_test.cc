@@ -132,5 +132,20 @@ TEST(Text, CudaDevicesAreNamedByAWholeNumber) {
   }
 }
 
+TEST(Text, ALongNameIsNearToNothingAtNoCost) {
+  const std::vector<std::string_view> known = {"layers", "d_model", "heads"};
+  EXPECT_EQ(nearest_name(std::string(50'000'000, 'l'), known), "");
+  EXPECT_EQ(nearest_name("layer", known), "layers");
+  EXPECT_EQ(nearest_name("d_modell", known), "d_model");
+}
+
+TEST(Text, ShortTextFitsALine) {
+  EXPECT_EQ(short_text("plain"), "plain");
+  EXPECT_EQ(short_text("a\nb"), "a\\nb");
+  EXPECT_EQ(short_text(std::string(100, 'x')), std::string(80, 'x') + "...");
+  EXPECT_EQ(short_text("abc\xC3\xA9", 4), "abc...");  // no half character
+  EXPECT_EQ(short_text("\x1b[31m", 2), "\\u001b[...");
+}
+
 }  // namespace
 }  // namespace tailor

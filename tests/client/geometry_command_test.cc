@@ -545,6 +545,10 @@ TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
               HasSubstr("\"budget\" is there twice"));
   EXPECT_THAT(refused(R"({"work": [1, 1e999], "budget": 12})"), HasSubstr("too large"));
   EXPECT_THAT(refused(std::string(200'000, '[')), HasSubstr("deep"));
+  std::string many = R"({"budget": 12, "work": [1)";
+  for (int i = 0; i < 100'000; ++i) many += ",1";
+  EXPECT_THAT(refused(many + "]}"), HasSubstr("more than 100,000 values"));
+  EXPECT_LT(refused("{\"" + std::string(1'000'000, 'k') + "\": 1}").size(), 1000u);
 }
 
 TEST_F(GeometryCommand, BrokenInputIsRefusedByFileAndEntry) {

@@ -1,5 +1,5 @@
-// The coordinator's TOML, and what people write in configs and on command lines: counts, sizes, durations,
-// ids.
+// The coordinator's TOML, and what people write in configs and on command lines: counts, sizes,
+// durations, ids.
 #include <cmath>
 
 #include "base/ids.h"

@@ -1,5 +1,5 @@
-// Corpora as they lie on disk, compressed or not: what is read is UTF-8, and its length is what the summary
-// says; what is refused is refused with the file's name.
+// Corpora as they lie on disk, compressed or not: what is read is UTF-8, and its length is what the
+// summary says; what is refused is refused with the file's name.
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -61,7 +61,8 @@ void read_as(const std::string& name, std::string_view bytes, bool skips) {
   const auto sink = [&](data::CorpusPiece&& piece) {
     expect(is_valid_utf8(piece.text), "documents are UTF-8");
     bytes_read += piece.text.size();
-    // A few bytes of zstd become gigabytes of text: that is the writer's right, and not this test's time.
+    // A few bytes of zstd become gigabytes of text: that is the writer's right, and not this test's
+    // time.
     return bytes_read < (64u << 20) ? Status::ok() : Status(Code::kCancelled, path + " is enough");
   };
   const auto summary = data::read_corpus({{path, name, bytes.size()}}, options, sink);

@@ -4,8 +4,9 @@
 //   fuzz_NAME [FOLDER|FILE ...] [--runs N | --seconds S] [--seed S] [--write-seeds FOLDER]
 //
 // An input that brings the target down, takes more memory than the process may have, or more than a
-// minute, is left in fuzz-crash-NAME.bin, and the run can be repeated with the seed. --write-seeds makes a
-// starting corpus for libFuzzer. tests/fuzz/run.sh runs every target under a limit of memory.
+// minute, is left in fuzz-crash-NAME.bin, and the run can be repeated with the seed. --write-seeds
+// makes a starting corpus for libFuzzer. tests/fuzz/run.sh runs every target under a limit of
+// memory.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// Inputs that are deep or long: what overruns stacks, memory and patience, which edits of a few bytes
-// never reach. Known to every target, whatever its language: a bracket of one is noise to another.
+// Inputs that are deep or long: what overruns stacks, memory and patience, which edits of a few
+// bytes never reach. Known to every target, whatever its language: a bracket of one is noise to
+// another.
 #pragma once
 
 #include <algorithm>

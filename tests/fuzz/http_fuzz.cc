@@ -1,5 +1,5 @@
-// The HTTP port: any bytes on a connection are answered or the connection is closed, and the target of a
-// request is decoded or refused.
+// The HTTP port: any bytes on a connection are answered or the connection is closed, and the target
+// of a request is decoded or refused.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

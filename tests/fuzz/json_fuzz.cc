@@ -1,5 +1,5 @@
-// base/json and what reads through it without files: what is accepted writes itself as JSON that reads
-// back to the same value, and no reader built on it goes down.
+// base/json and what reads through it without files: what is accepted writes itself as JSON that
+// reads back to the same value, and no reader built on it goes down.
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"

@@ -1,4 +1,5 @@
-// A user's SQL: a table within the limits or an error, whatever it says, and the database as it was.
+// A user's SQL: a table within the limits or an error, whatever it says, and the database as it
+// was.
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,4 +1,5 @@
-// Sweep files: any text is a Spec or an error with the file's name, in bounded depth, time and memory.
+// Sweep files: any text is a Spec or an error with the file's name, in bounded depth, time and
+// memory.
 #include <sstream>
 
 #include "base/file.h"

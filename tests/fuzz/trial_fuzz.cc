@@ -1,5 +1,5 @@
-// What a trial directory and the wire hold: spec.json, lines of reports.jsonl, and the messages of workers
-// as bytes. What is accepted writes itself as JSON that reads back to the same bytes.
+// What a trial directory and the wire hold: spec.json, lines of reports.jsonl, and the messages of
+// workers as bytes. What is accepted writes itself as JSON that reads back to the same bytes.
 #include "protocol/convert.h"
 #include "tailor/v1/trial.pb.h"
 #include "tailor/v1/worker.pb.h"

@@ -1,5 +1,5 @@
-// Runs something on a thread with a stack as small as `ulimit -s 256` gives, where what recurses along its
-// input goes down.
+// Runs something on a thread with a stack as small as `ulimit -s 256` gives, where what recurses
+// along its input goes down.
 #pragma once
 
 #include <pthread.h>

@@ -165,8 +165,8 @@ TEST(Config, EveryFormOfRopeScalingIsRead) {
   refused(nested, Code::kUnimplemented, "rope_parameters");
 }
 
-// Fields of config.json files on the Hub: of the classes of transformers through its versions, of the
-// models' own code, and of those who converted or tuned them.
+// Fields of config.json files on the Hub: of the classes of transformers through its versions, of
+// the models' own code, and of those who converted or tuned them.
 TEST(Config, FieldsOfPublishedFilesThatChangeNothingAreReadPast) {
   const json fields = json::parse(R"({
     "_name_or_path": "meta-llama/Llama-3.2-1B", "_attn_implementation": "sdpa",

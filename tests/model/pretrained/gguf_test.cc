@@ -274,7 +274,8 @@ TEST_F(GgufTest, WhatIsWrongIsSaid) {
   says(GgufBuilder().tensor_at("t", {33}, 8, 0), "no whole number of Q8_0 blocks");
 }
 
-// The names and numbers of ggml.h, as the PyPI package gguf 0.17 has them, and those that ggml took back.
+// The names and numbers of ggml.h, as the PyPI package gguf 0.17 has them, and those that ggml took
+// back.
 TEST_F(GgufTest, TypesThatAreNotReadAreUnsupportedByName) {
   const std::pair<std::uint32_t, std::string> types[] = {
       {4, "Q4_2"},
