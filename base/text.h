@@ -56,12 +56,14 @@ bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
 /// UTF-8's byte order mark, as some editors put it at the beginning of a file.
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// `text` without a byte order mark at its beginning; a second one stays, as with Python's utf-8-sig.
+/// `text` without a byte order mark at its beginning; a second one stays, as with Python's
+/// utf-8-sig.
 std::string_view without_byte_order_mark(std::string_view text);
 
-/// How the beginning of a text (some thousand bytes are enough) shows that it is no UTF-8: the name that
-/// iconv has for its encoding, "UTF-16LE", "UTF-16BE", "UTF-32LE" or "UTF-32BE". Known by the byte order
-/// mark, or by zero bytes at every other place, or three of four. "" for all other texts.
+/// How the beginning of a text (some thousand bytes are enough) shows that it is no UTF-8: the name
+/// that iconv has for its encoding, "UTF-16LE", "UTF-16BE", "UTF-32LE" or "UTF-32BE". Known by the
+/// byte order mark, or by zero bytes at every other place, or three of four. "" for all other
+/// texts.
 std::string_view utf16_or_utf32(std::string_view start);
 
 /// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those that

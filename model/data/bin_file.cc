@@ -68,7 +68,8 @@ struct BinFile::Impl {
                              BinFormat wanted) const;
 };
 
-/// Files without a header can be anything: what says of itself that it is something else is refused.
+/// Files without a header can be anything: what says of itself that it is something else is
+/// refused.
 Status BinFile::Impl::check_no_other_kind(std::uint64_t size, std::int32_t first,
                                           std::int32_t second, BinFormat wanted) const {
   std::array<char, 8> start{};

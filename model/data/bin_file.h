@@ -1,8 +1,8 @@
 // BinFile: token ids as other trainers store them.
 //
-// nanoGPT: little-endian uint16 from the first byte to the last, no header (data/*/prepare.py); others
-//   write uint32 in the same way where the vocabulary is larger than 65,536. Nothing in the file says
-//   which.
+// nanoGPT: little-endian uint16 from the first byte to the last, no header (data/*/prepare.py).
+//   Others write uint32 in the same way where the vocabulary is larger than 65,536. Nothing in the
+//   file says which.
 // llm.c: 256 little-endian int32 of header, then the ids (dev/data/data_common.py):
 //   [0] 20240520, [1] 1   ids of GPT-2 as uint16
 //   [0] 20240801, [1] 7   ids of Llama 3 as uint32
@@ -40,9 +40,9 @@ class BinFile {
   /// Opens and checks the header and the exact size; reads no ids. kAuto takes a file that starts
   /// with a magic of llm.c for one and any other for nanoGPT's, with ids of `id_bytes` (2 or 4).
   /// Errors, all naming the file: kNotFound; kDataLoss (cut, longer than its header says, an
-  /// impossible header, a nanoGPT file whose size is no multiple of `id_bytes`); kUnimplemented (another
-  /// version or kind of llm.c's files, big-endian); kInvalidArgument (no ids, no regular file, a file that
-  /// says itself that it is something else); the system's reason.
+  /// impossible header, a nanoGPT file whose size is no multiple of `id_bytes`); kUnimplemented
+  /// (another version or kind of llm.c's files, big-endian); kInvalidArgument (no ids, no regular
+  /// file, a file that says itself that it is something else); the system's reason.
   static Result<BinFile> open(const std::string& path, BinFormat format = BinFormat::kAuto,
                               std::uint32_t id_bytes = 2);
   ~BinFile();

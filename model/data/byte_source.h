@@ -1,4 +1,5 @@
-// ByteSource: a file's bytes, decompressed on the way when its name ends in .gz or .zst (or .GZ, .Zst).
+// ByteSource: a file's bytes, decompressed on the way when its name ends in .gz or .zst (or .GZ,
+// .Zst).
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ Compression compression_of(std::string_view name);
 /// `name` without the ending that compression_of goes by.
 std::string_view without_compression(std::string_view name);
 
-/// Base-2 logarithm of the largest window that zstd data is decoded with unless told otherwise, and at most:
-/// 2 GiB, which is as far as libzstd goes.
+/// Base-2 logarithm of the largest window that zstd data is decoded with unless told otherwise, and
+/// at most: 2 GiB, which is as far as libzstd goes.
 inline constexpr int kZstdWindowLogMax = 31;
 inline constexpr int kZstdWindowLogMin = 10;  ///< the smallest that the format has
 
@@ -38,17 +39,17 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   /// Fills up to `size` bytes; 0 means the end. Errors, naming the file: kDataLoss when compressed
-  /// data is cut short, altered, or followed by something else; kUnimplemented for sound zstd data that
-  /// cannot be decoded here, naming the window or the dictionary that it wants; kResourceExhausted
-  /// without the memory for its window; the system's reason when reading fails.
+  /// data is cut short, altered, or followed by something else; kUnimplemented for sound zstd data
+  /// that cannot be decoded here, naming the window or the dictionary that it wants;
+  /// kResourceExhausted without the memory for its window; the system's reason when reading fails.
   virtual Result<std::size_t> read(char* out, std::size_t size) = 0;
 };
 
-/// Opens `path`. `digest`, if given, is kept up to date and outlives the source. Memory: the window that
-/// zstd data was written with (8 MiB at most unless `--long` or `--ultra` made it), never more than
-/// 2^`zstd_window_log`; less than 1 MiB otherwise.
-/// Errors: kNotFound, kPermissionDenied, kUnavailable; kInvalidArgument for a folder.
-/// REQUIRES: kZstdWindowLogMin <= zstd_window_log <= kZstdWindowLogMax.
+/// Opens `path`. `digest`, if given, is kept up to date and outlives the source. Memory: the window
+/// that zstd data was written with (8 MiB at most unless `--long` or `--ultra` made it), never more
+/// than 2^`zstd_window_log`; less than 1 MiB otherwise. Errors: kNotFound, kPermissionDenied,
+/// kUnavailable; kInvalidArgument for a folder. REQUIRES: kZstdWindowLogMin <= zstd_window_log <=
+/// kZstdWindowLogMax.
 Result<std::unique_ptr<ByteSource>> open_byte_source(const std::string& path,
                                                      SourceDigest* digest = nullptr,
                                                      int zstd_window_log = kZstdWindowLogMax);

@@ -1,15 +1,16 @@
 // Corpus: documents streamed from text files.
 //
-// Formats by name, whatever its case: .txt, .text, .rst, .md, .markdown (one document a file, as plain
-// text) and .jsonl, .ndjson, .json (one document a line, its member "text" or another that is named); each
-// also as .gz or .zst. Folders are read recursively (hidden files too, links to folders not), in the byte
-// order of the relative names, so the same files give the same documents in the same order on every
-// machine; what is not read of a folder is counted by kind. A .json that holds one JSON value instead of
-// an object a line is another kind.
+// Formats by name, whatever its case: .txt, .text, .rst, .md, .markdown (one document a file, as
+// plain text) and .jsonl, .ndjson, .json (one document a line, its member "text" or another that is
+// named); each also as .gz or .zst. Folders are read recursively (hidden files too, links to
+// folders not), in the byte order of the relative names, so the same files give the same documents
+// in the same order on every machine; what is not read of a folder is counted by kind. A .json that
+// holds one JSON value instead of an object a line is another kind.
 //
-// Text must be UTF-8. A byte order mark at the beginning of a file (after decompression) is no text, as
-// with Python's utf-8-sig; anywhere else, also as "\ufeff" in a JSON string, it is. UTF-16 and UTF-32 are
-// refused by name. Offsets in errors count bytes of the text after decompression, the mark included.
+// Text must be UTF-8. A byte order mark at the beginning of a file (after decompression) is no
+// text, as with Python's utf-8-sig; anywhere else, also as "\ufeff" in a JSON string, it is. UTF-16
+// and UTF-32 are refused by name. Offsets in errors count bytes of the text after decompression,
+// the mark included.
 #pragma once
 
 #include <cstdint>
@@ -112,8 +113,8 @@ std::string utf8_name(std::string_view name);
 std::string describe_passed_over(const std::vector<PassedOver>& passed_over);
 
 /// The files that `inputs` (files and folders) name. Inputs keep their order; within a folder the
-/// order is that of the names' bytes. `own_folder`, if inside a folder, is passed over: the data set
-/// that is being written. Reads the first line of each .json. Errors: kNotFound (missing);
+/// order is that of the names' bytes. `own_folder`, if inside a folder, is passed over: the data
+/// set that is being written. Reads the first line of each .json. Errors: kNotFound (missing);
 /// kInvalidArgument (an input of unknown kind, one that is no regular file, a folder without a text
 /// file, which says what there is instead, the same file under two inputs, no inputs); the system's
 /// reason for a folder that cannot be listed.
@@ -126,10 +127,11 @@ using CorpusSink = std::function<Status(CorpusPiece&&)>;
 using CorpusFileSink = std::function<Status(CorpusFileSummary&&)>;
 
 /// Streams all documents of `files` from `start` on, in order. Memory: about three pieces, however
-/// long a line or a document is. The counts of the summary are those from `start` on.
-/// Errors, naming the file: kNotFound, kPermissionDenied, kUnavailable (unreadable);
-/// kInvalidArgument (not UTF-8 or bad JSON, with line and byte offset; a corpus without any text);
-/// kUnimplemented (zstd data that cannot be decoded here); kDataLoss (compressed data cut short or altered; a file shorter than `start`).
+/// long a line or a document is. The counts of the summary are those from `start` on. Errors,
+/// naming the file: kNotFound, kPermissionDenied, kUnavailable (unreadable); kInvalidArgument (not
+/// UTF-8 or bad JSON, with line and byte offset; a corpus without any text); kUnimplemented (zstd
+/// data that cannot be decoded here); kDataLoss (compressed data cut short or altered; a file
+/// shorter than `start`).
 Result<CorpusSummary> read_corpus(const std::vector<CorpusFile>& files,
                                   const CorpusOptions& options, const CorpusSink& sink,
                                   const CorpusPosition& start = {},

@@ -423,8 +423,8 @@ Status DatasetCommands::Impl::run_verify() {
                 fmt::format("{} file{} damaged", damaged, damaged == 1 ? " is" : "s are"));
 }
 
-/// The tokenizer of a data set: the one that its folder keeps, else the one that it names, if that is
-/// still there and the same; else null.
+/// The tokenizer of a data set: the one that its folder keeps, else the one that it names, if that
+/// is still there and the same; else null.
 std::unique_ptr<tokenizers::Tokenizer> DatasetCommands::Impl::find_tokenizer(
     const std::string& place, const DatasetManifest& manifest) {
   const std::string& sha256 = manifest.tokenizer.sha256;

@@ -5,9 +5,9 @@
 //   prepare.journal            a line with the request, then one for every save: where reading goes
 //                              on and what each split holds; each line starts with a hash of itself
 //   train-00000.tokens.new     a finished shard; ".new.partial" is the one being filled
-// and at the end tokenizer.json.new and dataset.json.new are written, shards and tokenizer get their names, the journal goes, and the
-// manifest gets its name. A data set that was there before is whole until then. One process writes
-// a folder at a time (a lock that ends with the process).
+// and at the end tokenizer.json.new and dataset.json.new are written, shards and tokenizer get
+// their names, the journal goes, and the manifest gets its name. A data set that was there before
+// is whole until then. One process writes a folder at a time (a lock that ends with the process).
 #pragma once
 
 #include <array>

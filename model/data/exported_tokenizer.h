@@ -1,5 +1,6 @@
-// The tokenizer that travels with an exported network: its files beside the weights, under the names that
-// other programs look for, and tailor_tokenizer.json, which says what token shards of it name.
+// The tokenizer that travels with an exported network: its files beside the weights, under the
+// names that other programs look for, and tailor_tokenizer.json, which says what token shards of it
+// name.
 #pragma once
 
 #include <string>
@@ -19,11 +20,13 @@ struct ExportedTokenizer {
   std::string missing;                           ///< then why, for people
 };
 
-/// The tokenizer whose ids `dataset` holds: bytes; what the folder of its shards keeps; a SentencePiece
-/// model there, or where dataset.json says, whose SHA-256 the shards name. Reads those files.
+/// The tokenizer whose ids `dataset` holds: bytes; what the folder of its shards keeps; a
+/// SentencePiece model there, or where dataset.json says, whose SHA-256 the shards name. Reads
+/// those files.
 ExportedTokenizer tokenizer_of_dataset(const Dataset& dataset);
 
-/// Writes the parts and tailor_tokenizer.json into `folder`. Each file is there whole or not at all.
+/// Writes the parts and tailor_tokenizer.json into `folder`. Each file is there whole or not at
+/// all.
 Status write_exported_tokenizer(const std::string& folder, const ExportedTokenizer& tokenizer);
 
 /// Reads FOLDER/tailor_tokenizer.json. Errors: kNotFound without one; kDataLoss when it is altered.

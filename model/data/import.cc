@@ -66,9 +66,9 @@ Result<std::vector<std::uint16_t>> halves_of(const std::string& path) {
   return halves;
 }
 
-/// Bytes of an id that `halves` can only have: 8, 4, or 0 when they may well be ids of 2. Vocabularies
-/// have fewer than 2^20 ids, so the upper half of a longer id is small, which every second of many ids of
-/// 2 bytes never is.
+/// Bytes of an id that `halves` can only have: 8, 4, or 0 when they may well be ids of 2.
+/// Vocabularies have fewer than 2^20 ids, so the upper half of a longer id is small, which every
+/// second of many ids of 2 bytes never is.
 std::uint32_t wider_ids(const std::vector<std::uint16_t>& halves) {
   constexpr std::size_t kHalvesMin = 64;
   constexpr std::uint16_t kUpperMax = 15;
@@ -85,7 +85,7 @@ std::uint32_t wider_ids(const std::vector<std::uint16_t>& halves) {
 /// How else `halves` could be read so that all are below `vocab_size`, for people; "" if in no way.
 std::string other_readings(const std::vector<std::uint16_t>& halves, std::uint32_t id_bytes,
                            std::uint32_t vocab_size) {
-  const auto swapped = [](std::uint16_t half) { return __builtin_bswap16(half); };
+  const auto turned = [](std::uint16_t half) { return __builtin_bswap16(half); };
   std::string ways;
   const auto add = [&](std::uint32_t bytes, bool big_endian, const auto& id_at) {
     if (bytes == id_bytes && !big_endian) return;
@@ -99,10 +99,10 @@ std::string other_readings(const std::vector<std::uint16_t>& halves, std::uint32
                         big_endian ? "" : fmt::format(" (--id-bytes {})", bytes));
   };
   add(2, false, [&](std::size_t i) { return std::uint32_t{halves[i]}; });
-  add(2, true, [&](std::size_t i) { return std::uint32_t{swapped(halves[i])}; });
+  add(2, true, [&](std::size_t i) { return std::uint32_t{turned(halves[i])}; });
   add(4, false, [&](std::size_t i) { return halves[i] | std::uint32_t{halves[i + 1]} << 16; });
   add(4, true, [&](std::size_t i) {
-    return std::uint32_t{swapped(halves[i])} << 16 | swapped(halves[i + 1]);
+    return std::uint32_t{turned(halves[i])} << 16 | turned(halves[i + 1]);
   });
   if (ways.empty()) return "";
   return fmt::format("; as {} those at the beginning of the file would all be inside", ways);

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kManifestVersion = 1;
+constexpr std::uint64_t kManifestVersion = 2;
 constexpr std::uint64_t kManifestBytesMax = 4ull << 30;
 // More tokens than any disk holds; keeps sums from overflowing.
 constexpr std::uint64_t kCountMax = 1ull << 50;
@@ -61,11 +61,19 @@ Json tokenizer_to_json(const TokenizerIdentity& tokenizer) {
   return json;
 }
 
+/// 1 unless the manifest says what programs that know version 1 cannot read: they ask for an update
+/// then, and do not call it altered.
+std::uint64_t version_of(const DatasetManifest& manifest) {
+  const bool is_first = !manifest.tokenizer.bos_id && manifest.tokenizer.files.empty() &&
+                        manifest.passed_over.empty() && manifest.warnings.empty();
+  return is_first ? 1 : kManifestVersion;
+}
+
 /// Everything but the check.
 Json manifest_to_json(const DatasetManifest& manifest) {
   Json json;
   json["format"] = "tailor dataset";
-  json["version"] = kManifestVersion;
+  json["version"] = version_of(manifest);
   json["tokenizer"] = tokenizer_to_json(manifest.tokenizer);
   json["settings"] = Json::object();
   for (const auto& [name, value] : manifest.settings) json["settings"][name] = value;
@@ -156,7 +164,8 @@ bool is_shard_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
-/// A name that open_tokenizer knows, of a file of the folder: nothing else is ever renamed or removed.
+/// A name that open_tokenizer knows, of a file of the folder: nothing else is ever renamed or
+/// removed.
 bool is_tokenizer_name(std::string_view name) {
   constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "tokenizer.gguf",
                                          "tokenizer_config.json"};
@@ -310,6 +319,7 @@ Result<DatasetManifest> parse_manifest(std::string_view text, const std::string&
                              version, kManifestVersion));
   }
   DatasetManifest manifest = read_fields(json, &fields);
+  if (version != version_of(manifest)) fields.fail("version");
   const std::string check = fields.sha256(json, "check");
   if (!fields.wrong().empty()) {
     return bad(fmt::format("has a missing or impossible \"{}\"", fields.wrong()));

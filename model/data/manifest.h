@@ -2,9 +2,9 @@
 //
 // Written once, last, by DatasetWriter; so a folder with a dataset.json is whole. It names every
 // shard with its SHA-256, the tokenizer and its files, every source with its size and SHA-256, the
-// settings that the result depends on, what of the sources' folders was not read, and what is odd about
-// it all; `check` is a hash of all the rest. No times and no machine: the same sources and settings give
-// the same file. Members that older versions did not write may be missing.
+// settings that the result depends on, what of the sources' folders was not read, and what is odd
+// about it all; `check` is a hash of all the rest. No times and no machine: the same sources and
+// settings give the same file. Members that older versions did not write may be missing.
 #pragma once
 
 #include <array>
@@ -82,8 +82,8 @@ struct TokenizerIdentity {
   std::uint32_t vocab_size = 0;
   std::uint32_t eos_id = 0;
   std::optional<std::uint32_t> bos_id;  ///< Tokenizer::bos_id
-  /// What open_tokenizer needs, the file to open first. Empty for bytes, ids that were imported without
-  /// a tokenizer, and data sets of older versions.
+  /// What open_tokenizer needs, the file to open first. Empty for bytes, ids that were imported
+  /// without a tokenizer, and data sets of older versions.
   std::vector<ManifestTokenizerFile> files;
   friend bool operator==(const TokenizerIdentity&, const TokenizerIdentity&) = default;
 };
@@ -112,8 +112,8 @@ Result<DatasetManifest> parse_manifest(std::string_view text, const std::string&
 /// Reads FOLDER/dataset.json. Errors: as parse_manifest; kNotFound, saying what else is there.
 Result<DatasetManifest> load_manifest(const std::string& folder);
 
-/// Reads the manifest beside token shards: FOLDER/dataset.json of the first one's folder, if the shards
-/// are of its tokenizer; nullopt otherwise.
+/// Reads the manifest beside token shards: FOLDER/dataset.json of the first one's folder, if the
+/// shards are of its tokenizer; nullopt otherwise.
 std::optional<DatasetManifest> manifest_beside(const Dataset& dataset);
 
 /// The tokenizer file of `manifest`, which lies in `folder`, to open; "" when none is kept. Errors:
@@ -125,9 +125,9 @@ std::string format_tokenizer(const TokenizerIdentity& tokenizer);
 Result<TokenizerIdentity> parse_tokenizer(std::string_view text, const std::string& name);
 
 /// Checks a folder against its manifest: every shard there and whole, with the hash and the counts
-/// that the manifest says, and every file of the tokenizer; no shard beside them that a pattern would
-/// pick up. Reads everything once. Returns what is wrong, one Status for each file; empty when all is well. Errors: those of
-/// load_manifest.
+/// that the manifest says, and every file of the tokenizer; no shard beside them that a pattern
+/// would pick up. Reads everything once. Returns what is wrong, one Status for each file; empty
+/// when all is well. Errors: those of load_manifest.
 Result<std::vector<Status>> verify_dataset(const std::string& folder);
 
 }  // namespace tailor::data

@@ -26,8 +26,17 @@ tl::unexpected<Status> bad_item(std::string_view place, std::string_view what) {
   return error(Code::kInvalidArgument, fmt::format("{} {}", place, what));
 }
 
-Result<std::vector<Placed>> objects_of(const std::string& path, const std::string& text) {
+Result<std::vector<Placed>> objects_of(const std::string& path, std::string_view text) {
   std::vector<Placed> objects;
+  constexpr std::size_t kStartBytes = 4096;
+  const std::string_view encoding = utf16_or_utf32(text.substr(0, kStartBytes));
+  if (!encoding.empty()) {
+    return bad_item(path,
+                    fmt::format("is {} text, and UTF-8 is read: convert it with iconv -f {} -t "
+                                "UTF-8",
+                                encoding, encoding));
+  }
+  text = without_byte_order_mark(text);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first != text.npos && text[first] == '[') {
     auto list = parse_json(text);
@@ -66,7 +75,7 @@ Status add_labels(const std::string& path, std::vector<Placed>* objects) {
     if (!std::filesystem::exists(labels_path, ignored)) continue;
     TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(labels_path));
     std::vector<std::string> labels;
-    for (const std::string_view line : split(text, '\n')) {
+    for (const std::string_view line : split(without_byte_order_mark(text), '\n')) {
       if (!trim(line).empty()) labels.emplace_back(trim(line));
     }
     if (labels.size() != objects->size()) {

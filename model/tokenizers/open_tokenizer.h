@@ -17,7 +17,8 @@ namespace tailor::tokenizers {
 /// for what is missing.
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path);
 
-/// The file that open_tokenizer reads for `path`: `path` itself, or that of a folder. Errors: kNotFound.
+/// The file that open_tokenizer reads for `path`: `path` itself, or that of a folder. Errors:
+/// kNotFound.
 Result<std::string> tokenizer_file(const std::string& path);
 
 }  // namespace tailor::tokenizers

@@ -23,9 +23,9 @@ class Tokenizer {
   virtual std::uint32_t vocab_size() const = 0;
   /// The id put after every document; `encode` never makes it from text.
   virtual std::uint32_t eos_id() const = 0;
-  /// 64 hex digits that are equal only for tokenizers that give the same ids: what token shards name. Of a
-  /// SentencePiece model the SHA-256 of its file, of bytes that of "tailor bytes 257", else a hash of all
-  /// that decides about ids.
+  /// 64 hex digits that are equal only for tokenizers that give the same ids: what token shards
+  /// name. Of a SentencePiece model the SHA-256 of its file, of bytes that of "tailor bytes 257",
+  /// else a hash of all that decides about ids.
   virtual std::string sha256() const = 0;
   /// The id that begins a text, where the tokenizer has one.
   virtual std::optional<std::uint32_t> bos_id() const { return {}; }

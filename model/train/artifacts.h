@@ -11,8 +11,8 @@
 namespace tailor::train {
 
 /// model.safetensors, config.json and generation_config.json (pretrained/export.h) of a decoder of
-/// `architecture`, and the files of the tokenizer. Each file is there whole or not at all. Errors: those of
-/// writing files.
+/// `architecture`, and the files of the tokenizer. Each file is there whole or not at all. Errors:
+/// those of writing files.
 Status export_weights(const net::Decoder& decoder, const shape::Architecture& architecture,
                       std::int64_t sequence_length, const data::ExportedTokenizer& tokenizer,
                       const std::string& folder);

@@ -17,13 +17,13 @@ int scratch_descriptor() {
   return descriptor;
 }
 
-void check(std::string_view bytes, data::BinFormat format) {
+void check(std::string_view bytes, data::BinFormat format, std::uint32_t id_bytes) {
   static const std::string path = "/proc/self/fd/" + std::to_string(scratch_descriptor());
   expect(::ftruncate(scratch_descriptor(), 0) == 0 &&
              ::pwrite(scratch_descriptor(), bytes.data(), bytes.size(), 0) ==
                  static_cast<ssize_t>(bytes.size()),
          "the file can be written");
-  const auto file = data::BinFile::open(path, format);
+  const auto file = data::BinFile::open(path, format, id_bytes);
   if (!file) {
     expect(file.error().message().find(path) != std::string::npos, "errors name the file");
     return;
@@ -63,7 +63,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   using namespace tailor;
   for (const auto format :
        {data::BinFormat::kAuto, data::BinFormat::kNanoGpt, data::BinFormat::kLlmC}) {
-    fuzz::check(fuzz::as_text(input, size), format);
+    for (const std::uint32_t id_bytes : {2u, 4u}) {
+      fuzz::check(fuzz::as_text(input, size), format, id_bytes);
+    }
   }
   return 0;
 }

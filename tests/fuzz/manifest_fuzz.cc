@@ -16,6 +16,9 @@ void check(std::string_view bytes) {
            "errors name the file");
     return;
   }
+  for (const data::ManifestTokenizerFile& file : manifest->tokenizer.files) {
+    expect(file.file.starts_with("tokenizer"), "files of the tokenizer lie in the folder");
+  }
   expect(manifest->tokenizer.eos_id < manifest->tokenizer.vocab_size, "EOS is an id");
   for (const data::ManifestSplit& split : manifest->splits) {
     for (const data::ManifestShard& shard : split.shards) {
@@ -32,13 +35,18 @@ void check(std::string_view bytes) {
 
 std::vector<std::string> fuzz_seeds() {
   data::DatasetManifest manifest;
-  manifest.tokenizer = {"bytes", sha256_hex("t"), 257, 256};
+  manifest.tokenizer = {"bytes", sha256_hex("t"), 257, 256, {}, {}};
   manifest.settings = {{"made_by", "prepare"}, {"shard_tokens", "100"}};
   manifest.splits[0].shards = {{"train-00000.tokens", sha256_hex("a"), 10, 2, 8, 148, 256},
                                {"train-00001.tokens", sha256_hex("b"), 4, 1, 3, 136, 97}};
   manifest.sources = {{"a.txt", 11, sha256_hex("s"), 1, 0, 11, 0, false},
                       {"b.jsonl", 20, sha256_hex("u"), 2, 1, 9, 3, true}};
-  return {data::format_manifest(manifest), data::format_manifest({}), "{}", "[[[[[[[["};
+  const std::string first = data::format_manifest(manifest);
+  manifest.tokenizer.bos_id = 0;
+  manifest.tokenizer.files = {{"tokenizer.json", 7, sha256_hex("f")}};
+  manifest.passed_over = {{".png", 2, "a.png"}};
+  manifest.warnings = {"a sentence"};
+  return {first, data::format_manifest(manifest), data::format_manifest({}), "{}", "[[[[[[[["};
 }
 
 }  // namespace tailor::fuzz

@@ -22,6 +22,7 @@ import transformers
 TOLERANCE = 5e-5
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARY = 257
+TEXT = "Some text,  na\u00efve \U0001d11e in 12 words.\n\tx \x00\x7f\xa0\xad</s"
 SEQUENCE = 64
 
 LLAMA = dict(family="FAMILY_LLAMA", d_model=96, heads=4, kv_heads=4, head_dim=24, tie_embeddings=True,
@@ -93,6 +94,12 @@ def main():
             (trial / "spec.json").write_text(json.dumps(spec_of(network, folder)))
             run(trainer, "run", trial)
             exported = trial / "artifacts"
+            # The shards name the byte tokenizer: one id a byte.
+            tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+            if tokenizer.encode(TEXT, add_special_tokens=False) != list(TEXT.encode()):
+                sys.exit(f"transformers_export.py: {what}: the exported tokenizer gives other ids")
+            if tokenizer.eos_token_id != 256:
+                sys.exit(f"transformers_export.py: {what}: the tokenizer's EOS is {tokenizer.eos_token_id}")
             run(trainer, "logits", "--model", exported, "--tokens", folder / "ids.npy", "--out", folder / "logits.npy")
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 exported, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)

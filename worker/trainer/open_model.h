@@ -43,11 +43,11 @@ struct ModelTokenizer {
 /// Errors, naming the file: kNotFound when nothing of the above is there; those of the reader.
 Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf16);
 
-/// The tokenizer `asked` for `model`; "" = the model's own, which open_model looks for in this order: beside
-/// exported or published weights; "bytes", if the shards of the trial's data name it; kept in the folder of
-/// those shards (dataset.json); another file there, or the one that dataset.json names, if it is the
-/// shards'. Errors: kInvalidArgument when nothing says which, or when the model was trained on the ids of
-/// another; those of tokenizers::open_tokenizer.
+/// The tokenizer `asked` for `model`; "" = the model's own, which open_model looks for in this
+/// order: beside exported or published weights; "bytes", if the shards of the trial's data name it;
+/// kept in the folder of those shards (dataset.json); another file there, or the one that
+/// dataset.json names, if it is the shards'. Errors: kInvalidArgument when nothing says which, or
+/// when the model was trained on the ids of another; those of tokenizers::open_tokenizer.
 Result<ModelTokenizer> tokenizer_of(const OpenModel& model, const std::string& asked);
 
 }  // namespace tailor::trainer

@@ -73,6 +73,8 @@ TEST_F(Manifest, OlderOnesAreReadAndNewMembersComeBack) {
   const auto parsed = parse_manifest(format_manifest(manifest_), "x");
   ASSERT_TRUE(parsed.has_value()) << parsed.error().to_string();
   EXPECT_EQ(*parsed, manifest_);
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(nlohmann::json::parse(format_manifest(manifest_))["version"], 2);
   EXPECT_EQ(*parse_tokenizer(format_tokenizer(manifest_.tokenizer), "x"), manifest_.tokenizer);
   EXPECT_EQ(parse_tokenizer("[]", "x").error().code(), Code::kDataLoss);
   for (const char* name : {"../tokenizer.json", "train-00000.tokens", "tokenizer.json.new", ""}) {
@@ -92,7 +94,7 @@ TEST_F(Manifest, BytesBehindItAreDamage) {
 
 TEST_F(Manifest, ANewerVersionSaysSo) {
   auto json = nlohmann::ordered_json::parse(text_);
-  json["version"] = 2;
+  json["version"] = 3;
   const auto parsed = parse_manifest(json.dump(), "x");
   ASSERT_FALSE(parsed.has_value());
   EXPECT_EQ(parsed.error().code(), Code::kUnimplemented);

@@ -36,6 +36,23 @@ TEST_F(EvalItemsTest, ReadsLinesWithCarriageReturnsBlankLinesAndNoLastLineEnd) {
   EXPECT_EQ(read->sha256, *sha256_file(path("x.jsonl")));
 }
 
+TEST_F(EvalItemsTest, AByteOrderMarkIsNoTextInAnyOfTheFilesAndUtf16IsNamed) {
+  const std::string mark = "\xEF\xBB\xBF";
+  const std::string line = kPiqaLine;
+  const auto list = read_items(kPiqa, write("list.json", mark + "[" + line + "," + line + "]"));
+  ASSERT_TRUE(list.has_value()) << list.error().to_string();
+  EXPECT_EQ(list->items.size(), 2u);
+  write("valid-labels.lst", mark + "1\n");
+  const auto labelled =
+      read_items(kPiqa, write("valid.jsonl", R"({"goal": "g", "sol1": "a", "sol2": "b"})"));
+  ASSERT_TRUE(labelled.has_value()) << labelled.error().to_string();
+  EXPECT_EQ(labelled->items[0].gold, 1u);
+  std::string wide = "\xFF\xFE";
+  for (const char c : line) wide += {c, '\0'};
+  EXPECT_THAT(read_items(kPiqa, write("wide.jsonl", wide)).error().message(),
+              HasSubstr("wide.jsonl is UTF-16LE text"));
+}
+
 TEST_F(EvalItemsTest, KeepsTheFirstItemsWhenLimited) {
   const std::string line = std::string(kPiqaLine) + "\n";
   const auto read = read_items(kPiqa, write("x.jsonl", line + line + line), 2);
