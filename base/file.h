@@ -29,9 +29,10 @@ std::string program_folder();
 /// (still atomic for readers; for files that only matter while the process lives, such as leases).
 Status write_file_atomic(const std::string& path, std::string_view content, bool durable = true);
 
-/// `path` from the root on, without "." and "..", so that it means the same from every folder. Folders that
-/// are symbolic links keep their names; where a ".." after one would then name another folder, it is resolved
-/// as the system does. Need not exist. `path` as it is where the working folder is not known.
+/// `path` from the root on, without "." and "..", so that it means the same from every folder.
+/// Folders that are symbolic links keep their names; where a ".." after one would then name another
+/// folder, it is resolved as the system does. Need not exist. `path` as it is where the working
+/// folder is not known.
 std::string absolute_path(const std::string& path);
 
 /// fsyncs a directory, so that renames and new names in it survive a power cut.

@@ -21,8 +21,8 @@ using LogFields = std::initializer_list<std::pair<std::string_view, std::string>
 /// Sets up the stderr logger. `level` is one of debug, info, warn, error.
 Status init_logging(std::string_view level = "info");
 
-/// A line of ASCII below the log lines, rewritten in place and cut to the terminal's width: how far a
-/// long task is. "" takes it away. REQUIRES: stderr is a terminal. Nothing before init_logging.
+/// A line of ASCII below the log lines, rewritten in place and cut to the terminal's width: how far
+/// a long task is. "" takes it away. REQUIRES: stderr is a terminal. Nothing before init_logging.
 void set_status_line(std::string_view text);
 
 void log_debug(std::string_view component, std::string_view message, LogFields fields = {});

@@ -41,16 +41,17 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// Without leading and trailing white space.
 std::string_view trim(std::string_view text);
 
-/// The shell patterns of a list: split at commas and trimmed; a backslash makes the character after it
-/// stand for itself ("a\\,b" is one pattern, and its backslash stays, for the shell's rules to read).
+/// The shell patterns of a list: split at commas and trimmed; a backslash makes the character after
+/// it stand for itself ("a\\,b" is one pattern, and its backslash stays, for the shell's rules to
+/// read).
 std::vector<std::string_view> split_patterns(std::string_view list);
 
-/// `text` as a pattern that matches only itself, also within a list: what is special to `split_patterns` or
-/// to glob(3) gets a backslash in front.
+/// `text` as a pattern that matches only itself, also within a list: what is special to
+/// `split_patterns` or to glob(3) gets a backslash in front.
 std::string escape_pattern(std::string_view text);
 
-/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure `*bad_offset`,
-/// if given, is the offset of the first wrong byte.
+/// True when `text` is well-formed UTF-8 (no surrogates, no overlong forms). On failure
+/// `*bad_offset`, if given, is the offset of the first wrong byte.
 bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
 
 /// UTF-8's byte order mark, as some editors put it at the beginning of a file.
@@ -66,9 +67,10 @@ std::string_view without_byte_order_mark(std::string_view text);
 /// texts.
 std::string_view utf16_or_utf32(std::string_view start);
 
-/// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those that
-/// UTF-8 spells with more bytes: C1 controls, line separators, direction overrides). What others wrote can
-/// then neither drive a terminal nor break a line or a column. Bytes that are no UTF-8 pass.
+/// `text` with its control characters spelled out: "\\n", "\\r", "\\t", else "\\u001b" (also those
+/// that UTF-8 spells with more bytes: C1 controls, line separators, direction overrides). What
+/// others wrote can then neither drive a terminal nor break a line or a column. Bytes that are no
+/// UTF-8 pass.
 std::string escape_controls(std::string_view text);
 
 /// What others wrote, fit for one line of a message: escape_controls of its first `bytes_max`

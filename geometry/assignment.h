@@ -17,9 +17,9 @@
 // path (Dijkstra, a binary heap) until it is matched or someone on the way may stay alone; then
 // columns do the same.
 //
-// A row or column may stand for many equal ones (its units). Paths then carry as many units as their
-// narrowest place lets through, so that the work goes with the number of different nodes and not of
-// units; each unit's dual is that of its node.
+// A row or column may stand for many equal ones (its units). Paths then carry as many units as
+// their narrowest place lets through, so that the work goes with the number of different nodes and
+// not of units; each unit's dual is that of its node.
 //
 // Both end for any finite input, ties and repeated values included: every path extends the matching
 // by one row, and the row reduction is bounded.

@@ -358,8 +358,8 @@ Result<DiagramDistance> diagram_distance(const Diagram& a, const Diagram& b,
     return result;
   }
 
-  // Equal bars are one point with many units. (They must not be cancelled against those of the other
-  // diagram: for q > 1 that can be wrong.)
+  // Equal bars are one point with many units. (They must not be cancelled against those of the
+  // other diagram: for q > 1 that can be wrong.)
   for (std::vector<Point>* points : {&left.points, &right.points}) {
     std::size_t kept = 0;
     for (const Point& p : *points) {

@@ -176,8 +176,8 @@ struct LogRow {
   friend bool operator==(const LogRow&, const LogRow&) = default;
 };
 
-/// Log bytes of an attempt that are not kept: what lies wholly in [from, to) goes, whatever pieces it
-/// was stored in.
+/// Log bytes of an attempt that are not kept: what lies wholly in [from, to) goes, whatever pieces
+/// it was stored in.
 struct LogTrim {
   AttemptId attempt;
   std::uint64_t from = 0;

@@ -52,8 +52,8 @@ struct Series {
   std::vector<double> values;
 };
 
-/// One value of a user's query. `text` says it exactly: a real as the shortest text that reads as the
-/// same double ("inf" and "-inf" too), bytes in hexadecimal, NULL (also for NaN) as "".
+/// One value of a user's query. `text` says it exactly: a real as the shortest text that reads as
+/// the same double ("inf" and "-inf" too), bytes in hexadecimal, NULL (also for NaN) as "".
 struct Cell {
   enum class Kind { kNull, kInteger, kReal, kText, kBytes };
   Kind kind = Kind::kNull;
@@ -72,7 +72,8 @@ struct QueryLimits {
   std::uint64_t rows_max = 100'000;
   std::int64_t time_ms_max = 10'000;
   std::uint64_t bytes_max = 24u << 20;  ///< of all values together; below what one answer may carry
-  /// Asked now and then while the query runs, on its thread: a failing Status ends it. May be empty.
+  /// Asked now and then while the query runs, on its thread: a failing Status ends it. May be
+  /// empty.
   std::function<Status()> stop;
 };
 

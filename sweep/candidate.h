@@ -28,8 +28,8 @@ struct Candidate {
 /// ..."), which makes the point infeasible, not the sweep wrong.
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
 
-/// The reason of `resolve` without what is of the one point: the constraint alone, "N" for numbers. Points
-/// that fell away for one cause have one text, so that they can be counted.
+/// The reason of `resolve` without what is of the one point: the constraint alone, "N" for numbers.
+/// Points that fell away for one cause have one text, so that they can be counted.
 std::string reason_kind(std::string_view reason);
 
 /// The learning rate that `train.optimizer.lr_mode` = "step_law" sets: 1.79 N^-0.713 D^0.307 for N

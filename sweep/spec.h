@@ -107,14 +107,15 @@ inline constexpr std::size_t kSweepFileBytesMax = 4u << 20;
 /// What a file is read for: a stored one was accepted once, under the rules of its day.
 enum class Origin { kSubmitted, kStored };
 
-/// True for a name that a command line would take for an id or a word with a meaning: digits alone, or
-/// after one of the letters s, t, w, a ("t41", "S3", "t41.2"), and "last".
+/// True for a name that a command line would take for an id or a word with a meaning: digits alone,
+/// or after one of the letters s, t, w, a ("t41", "S3", "t41.2"), and "last".
 bool reads_like_id(std::string_view name);
 
-/// Parses and validates a sweep file. `base_dir` (absolute) is where relative data paths start; it is a
-/// name, never a pattern. A name that reads like an id is refused unless the file is stored already.
-/// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key, the
-/// nearest known one. Never partly: there is a Spec or an error.
+/// Parses and validates a sweep file. `base_dir` (absolute) is where relative data paths start; it
+/// is a name, never a pattern. A name that reads like an id is refused unless the file is stored
+/// already.
+/// Errors: kInvalidArgument "FILE:LINE:COLUMN: ..." with what is allowed and, for an unknown key,
+/// the nearest known one. Never partly: there is a Spec or an error.
 Result<Spec> parse(std::string_view toml, const std::string& file, const std::string& base_dir,
                    Origin origin = Origin::kSubmitted);
 
@@ -124,7 +125,8 @@ std::string spec_hash(std::string_view toml, const std::string& base_dir);
 /// Number of grid points (product of axes; saturates at 2^63); 0 when an axis is continuous; 1
 /// without axes counts as 0: a sweep without [space] has only its named candidates.
 std::uint64_t grid_size(const Spec& spec);
-/// Points of [space] that the search will try: the grid or `search.trials` of it. 0 without [space].
+/// Points of [space] that the search will try: the grid or `search.trials` of it. 0 without
+/// [space].
 std::uint64_t search_size(const Spec& spec);
 /// Grid point `index` in mixed radix, last axis fastest. REQUIRES: index < grid_size(spec).
 Point grid_point(const Spec& spec, std::uint64_t index);

@@ -41,7 +41,8 @@ std::string explain(const State& state, TrialId trial, Now now);
 std::uint64_t points_left(const Sweep& sweep);
 /// Trials of the sweep when all of those are feasible and new; saturates.
 std::uint64_t trials_at_most(const Sweep& sweep);
-/// Why the sweep failed, or why its search ended early, for people; "" when there is nothing to say.
+/// Why the sweep failed, or why its search ended early, for people; "" when there is nothing to
+/// say.
 std::string outcome_text(const Sweep& sweep);
 
 }  // namespace tailor::core

@@ -50,8 +50,8 @@ constexpr std::string_view kExamples = R"(Examples:
   {0} show data/docs
   {0} decode data/docs/validation-00000.tokens --model docs.model --tokens 200
 
-Turns text (.txt .rst .md .jsonl .ndjson .json, each also .gz or .zst, and folders of them) into token
-shards for training. Sweep files name the shards: train = "data/docs/train-*.tokens".)";
+Turns text (.txt .rst .md .jsonl .ndjson .json, each also .gz or .zst, and folders of them) into
+token shards for training. Sweep files name the shards: train = "data/docs/train-*.tokens".)";
 
 int exit_code(const Status& status) {
   switch (status.code()) {

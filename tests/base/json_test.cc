@@ -35,7 +35,8 @@ std::string refusal(std::string_view text, const JsonLimits& limits = {}) {
 
 TEST(Json, ValuesAreTheTexts) {
   const std::string text =
-      R"( {"b":[1,-2,2.5,true,false,null,"\u00e9\ud83d\ude00"],"a":{"x":{},"y":[]},"c":18446744073709551615} )";
+      R"( {"b":[1,-2,2.5,true,false,null,"\u00e9\ud83d\ude00"],"a":{"x":{},"y":[]},)"
+      R"("c":18446744073709551615} )";
   const auto value = parse_json(text);
   ASSERT_TRUE(value.has_value()) << value.error().message();
   const json expected = {{"b", {1, -2, 2.5, true, false, nullptr, "\u00e9\U0001F600"}},

@@ -18,10 +18,12 @@ std::vector<std::string> fuzz_seeds() {
       R"({"a":1,"a":2})",
       std::string(1000, '[') + std::string(1000, ']'),
       R"({"family":"llama","d_model":64,"heads":4,"kv_heads":2,"head_dim":16,"vocab_size":256,)"
-      R"("tie_embeddings":true,"ffn_kind":"hourglass","ffn_norm":"per_sub","ffn_outer_residual":false,)"
+      R"("tie_embeddings":true,"ffn_kind":"hourglass","ffn_norm":"per_sub",)"
+      R"("ffn_outer_residual":false,)"
       R"("widths":[[24,16],[16,8]],"rope_theta":10000,"norm_eps":1e-05})",
       R"({"format":"tailor work profile","version":1,"tokens":9,"subsamples":1,"rho":0.7,"seed":1,)"
-      R"("dropped":0,"entries":[{"layer":0,"sub_block":-1,"geometry":"euclidean","statistic":"topology",)"
+      R"("dropped":0,"entries":[{"layer":0,"sub_block":-1,"geometry":"euclidean",)"
+      R"("statistic":"topology",)"
       R"("value":1.5,"standard_error":0.1}],"subsample_positions":[[1,2]]})",
   };
 }

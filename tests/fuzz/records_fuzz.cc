@@ -21,11 +21,13 @@ std::vector<std::string> fuzz_seeds() {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "[{\"a\":";
   return {
-      R"({"id":"1","question":{"stem":"q","choices":[{"text":"a","label":"A"},{"text":"b","label":"B"}]},"answerKey":"A"})"
+      R"({"id":"1","question":{"stem":"q","choices":[{"text":"a","label":"A"},{"text":"b",)"
+      R"("label":"B"}]},"answerKey":"A"})"
       "\n",
       R"([{"goal":"g","sol1":"a","sol2":"b","label":0}])",
       R"({"ctx":"c","endings":["a","b","c","d"],"label":"3","activity_label":"x","ind":4})",
-      R"({"task":"arc_easy","id":"1","gold":0,"loglikelihood":[-1.5,-2],"tokens":[1,2],"characters":[1,2],"bytes":[1,2]})"
+      R"({"task":"arc_easy","id":"1","gold":0,"loglikelihood":[-1.5,-2],"tokens":[1,2],)"
+      R"("characters":[1,2],"bytes":[1,2]})"
       "\n",
       deep,
   };

@@ -15,10 +15,13 @@ std::vector<std::string> fuzz_seeds() {
   std::string deep;
   for (int i = 0; i < 10'000; ++i) deep += "{\"architecture\":";
   return {
-      R"({"trial_id":"1","seed":"7","architecture":{"family":"FAMILY_LLAMA","d_model":64,"heads":4,)"
-      R"("kv_heads":2,"head_dim":16,"vocab_size":256,"tie_embeddings":true,"ffn_kind":"FFN_KIND_SWIGLU",)"
+      R"({"trial_id":"1","seed":"7","architecture":{"family":"FAMILY_LLAMA","d_model":64,)"
+      R"("heads":4,)"
+      R"("kv_heads":2,"head_dim":16,"vocab_size":256,"tie_embeddings":true,)"
+      R"("ffn_kind":"FFN_KIND_SWIGLU",)"
       R"("ffn_norm":"FFN_NORM_PER_SUB","widths":[{"d_h":[96]},{"d_h":[96]}],"rope_theta":10000,)"
-      R"("norm_eps":1e-05},"data":{"train":"t.tokens","validation":"v.tokens","sequence_length":"64"},)"
+      R"("norm_eps":1e-05},"data":{"train":"t.tokens","validation":"v.tokens",)"
+      R"("sequence_length":"64"},)"
       R"("train":{"tokens":"1000","batch_tokens":"128","optimizer":{"lr":0.001,"clip":1}}})",
       R"({"sequence":"1","wall_ms":"5","started":{"pid":"3","host":"h","device":"cpu"}})",
       R"({"sequence":"2","wall_ms":"6","step":{"step":"1","tokens":"2","loss":"NaN"}})",

@@ -16,9 +16,10 @@
 //         nan oom data user  an end with that class       mute   exit code 5 without an end
 //         crash              SIGSEGV                       exit0  exit code 0 without an end
 //         kill               SIGKILL to itself             hang   deaf to SIGTERM and to its lease
-//     FAKE_LOG_BYTES         log_bytes=   prints lines "attempt A step S ..." of so many bytes at each
-//                                         step (default 0), first a line that is not UTF-8, last one
-//                                         that has no end
+//     FAKE_LOG_BYTES         log_bytes=   prints lines "attempt A step S ..." of so many bytes at
+//     each
+//                                         step (default 0), first a line that is not UTF-8, last
+//                                         one that has no end
 //     FAKE_FAIL_ATTEMPTS     fail_attempts=  only attempts up to this number fail (default: all)
 #include <fcntl.h>
 #include <fmt/format.h>

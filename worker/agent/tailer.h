@@ -70,9 +70,10 @@ struct LogLimits {
   std::uint64_t live_bytes = 256 << 10;  ///< of what is newest, while the trainer writes too fast
 };
 
-/// DIR/log. Offsets are those of the file, until somebody cuts it: then a line says so, and the file
-/// is read from its beginning again, at offsets that go on. Reading that is more than `tail_bytes`
-/// behind the end of the file, and beyond the head, goes on near the end, at the start of a line.
+/// DIR/log. Offsets are those of the file, until somebody cuts it: then a line says so, and the
+/// file is read from its beginning again, at offsets that go on. Reading that is more than
+/// `tail_bytes` behind the end of the file, and beyond the head, goes on near the end, at the start
+/// of a line.
 class LogTailer {
  public:
   explicit LogTailer(std::string path, LogLimits limits = {})

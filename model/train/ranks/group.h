@@ -111,9 +111,11 @@ class Group {
   /// kSameNumbers of the larger one; NaN equals NaN), and no backend has given up. A communicator
   /// that is aborted hands out partial sums without a word, so nothing that sums on a device went
   /// into (metrics, snapshots, "not finite") may be believed before. Otherwise the group ends as
-  /// infrastructure, and GroupLost is thrown on every rank. `what` names the numbers in the message.
+  /// infrastructure, and GroupLost is thrown on every rank. `what` names the numbers in the
+  /// message.
   void confirm(std::span<const double> numbers, std::string_view what);
-  /// Ranks on different kinds of hardware may round a norm differently; partial sums are further off.
+  /// Ranks on different kinds of hardware may round a norm differently; partial sums are further
+  /// off.
   static constexpr double kSameNumbers = 1e-6;
 
   /// c10d's view, for the Reducer. REQUIRES: size() > 1.

@@ -188,7 +188,8 @@ TEST_F(SafetensorsTest, WrongHeadersAreRefusedWithWhatIsWrong) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})", "not JSON"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}{})", "not JSON"},
       {std::string(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})") + '\0', "NUL"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+       R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
        "twice"},
       {std::string(100'000, '['), "deep"},
       {R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})", "integers"},

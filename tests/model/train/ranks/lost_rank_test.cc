@@ -1,6 +1,6 @@
 // A rank that is lost in the middle of a sum. NCCL's communicator, once aborted, hands out what has
-// come so far and says nothing; here a backend on the CPU does the same. Nothing that such sums went
-// into may be believed: no metric, no checkpoint, no verdict "not finite".
+// come so far and says nothing; here a backend on the CPU does the same. Nothing that such sums
+// went into may be believed: no metric, no checkpoint, no verdict "not finite".
 #include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
