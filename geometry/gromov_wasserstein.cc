@@ -15,6 +15,7 @@
 #include "geometry/accelerator.h"
 #include "geometry/assignment.h"
 #include "geometry/kernels.h"
+#include "geometry/matrix_isomorphism.h"
 #include "geometry/parallel.h"
 #include "geometry/sorted_edges.h"
 
@@ -27,6 +28,10 @@ using Permutation = std::vector<std::uint32_t>;
 // beyond it those within this factor of the best.
 constexpr std::size_t kAlwaysSwapped = 64;
 constexpr double kWorthSwapping = 1.5;
+// Restarts run in batches of this many: what they begin with must not depend on the threads.
+constexpr int kRestartBatch = 8;
+// Entries this close, relative to the largest, are equal when a relabelling is looked for.
+constexpr double kEqualEntries = 1e-11;
 
 // x / 2^exponent, in two steps since one power of two alone may be out of range.
 class Scaling {
@@ -414,12 +419,26 @@ Permutation random_permutation(std::size_t n, Rng rng) {
   return p;
 }
 
+// `p` with a quarter of its points, at least three, shuffled among themselves.
+Permutation kicked(const Permutation& p, Rng rng) {
+  const std::size_t n = p.size(), moved = std::min(n, std::max<std::size_t>(3, n / 4));
+  Permutation places = identity(n), result = p;
+  for (std::size_t k = 0; k < moved; ++k) {
+    std::swap(places[k], places[k + static_cast<std::size_t>(rng.below(n - k))]);
+  }
+  for (std::size_t k = moved; k > 1; --k) {
+    std::swap(result[places[k - 1]], result[places[static_cast<std::size_t>(rng.below(k))]]);
+  }
+  return result;
+}
+
 }  // namespace
 
 double gromov_memory_bytes(std::size_t points, const GromovOptions& options) {
   const double n = static_cast<double>(points);
   const double square = 8 * n * static_cast<double>(PaddedRows::padded_width(points));
-  const double starts = options.identity_only ? 1 : 3 + options.random_starts;
+  const int restarts = points <= kRestartedMax ? options.restarts : 0;
+  const double starts = options.identity_only ? 1 : 3 + options.random_starts + restarts;
   // Both matrices, scaled; then, first, both sorted (rows, entries, and while one of them is made
   // two lists of edges) with a cost matrix, later a cost matrix and a product a start and, while a
   // thread swaps pairs, three more.
@@ -436,12 +455,14 @@ double gromov_energy(const DistanceMatrix& a, const DistanceMatrix& b,
 
 Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceMatrix& b,
                                         const GromovOptions& options, const GromovOrders& orders) {
-  if (options.random_starts < 0 || options.iterations_max < 1 || options.threads < 1) {
+  if (options.random_starts < 0 || options.restarts < 0 || options.iterations_max < 1 ||
+      options.threads < 1) {
     return error(
         Code::kInvalidArgument,
-        fmt::format("Gromov-Wasserstein: random starts ({}) must be at least 0, iterations "
-                    "({}) and threads ({}) at least 1",
-                    options.random_starts, options.iterations_max, options.threads));
+        fmt::format("Gromov-Wasserstein: random starts ({}) and restarts ({}) must be at least 0, "
+                    "iterations ({}) and threads ({}) at least 1",
+                    options.random_starts, options.restarts, options.iterations_max,
+                    options.threads));
   }
   const std::size_t n = a.count();
   const bool one_point = (n == 1 || b.count() == 1) && n > 0 && b.count() > 0;
@@ -511,18 +532,12 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
   };
   std::vector<Start> starts;
   starts.push_back({"identity", identity(n)});
-  if (search) {
-    starts.push_back({"profile", std::move(profile.permutation)});
-    starts.push_back({"product", {}});  // made when it is needed
-  }
-  for (int k = 0; search && k < options.random_starts; ++k) {
-    const std::string name = fmt::format("random {}", k);
-    starts.push_back({name, random_permutation(n, Rng::split(options.seed, "gromov " + name))});
-  }
+  if (search) starts.push_back({"profile", std::move(profile.permutation)});
 
-  std::vector<std::optional<Descent>> descents(starts.size());
+  std::vector<std::optional<Descent>> descents;
   double lowest = std::numeric_limits<double>::infinity();
   const auto descend = [&](std::size_t from, std::size_t to) {
+    descents.resize(to);
     parallel_for(options.threads, to - from, [&](std::size_t item) {
       const std::size_t s = from + item;
       descents[s].emplace(problem, std::move(starts[s].permutation));
@@ -547,27 +562,61 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
     });
     for (std::size_t s = from; s < to; ++s) lowest = std::min(lowest, descents[s]->energy());
   };
+  const auto lowest_start = [&descents] {
+    std::size_t best = 0;
+    for (std::size_t s = 1; s < descents.size(); ++s) {
+      if (descents[s]->energy() < descents[best]->energy()) best = s;
+    }
+    return best;
+  };
+  const auto open = [&] { return search && !meets_bound(lowest); };
+  const bool may_be_copy = bound <= 1e-13 * problem.scale;
   descend(0, 1);
-  if (search && !meets_bound(lowest)) descend(1, 2);
-  if (search && !meets_bound(lowest)) {
+  if (open()) descend(1, 2);
+  if (open() && may_be_copy) {
+    // No bound tells the two sides apart: they may be one, relabelled.
+    const double size = static_cast<double>(n);
+    Isomorphism copy = find_isomorphism(a, b, kEqualEntries * largest,
+                                        1e8 + 64 * size * size * std::log2(size + 1));
+    result.no_copy = copy.complete;
+    if (copy.found) {
+      starts.push_back({"refinement", std::move(copy.permutation)});
+      descend(2, 3);
+    }
+  }
+  if (open()) {
     bool agreed = false;
     std::size_t polished = 0;
     if (options.until_agreed) {
-      polish(0, 2);
-      polished = 2;
+      polish(0, starts.size());
+      polished = starts.size();
       agreed = std::abs(descents[0]->energy() - descents[1]->energy()) <= 1e-13 * problem.scale;
     }
-    if (!agreed && !meets_bound(lowest)) {
-      starts[2].permutation = product_start(problem);
-      descend(2, starts.size());
-      if (!meets_bound(lowest)) polish(polished, starts.size());
+    if (!agreed && open()) {
+      const std::size_t from = starts.size();
+      starts.push_back({"product", product_start(problem)});
+      for (int k = 0; k < options.random_starts; ++k) {
+        const std::string name = fmt::format("random {}", k);
+        starts.push_back({name, random_permutation(n, Rng::split(options.seed, "gromov " + name))});
+      }
+      descend(from, starts.size());
+      if (open()) polish(polished, starts.size());
+      const int restarts = n <= kRestartedMax || may_be_copy ? options.restarts : 0;
+      for (int done = 0; done < restarts && open();) {
+        const std::size_t first = starts.size();
+        const Permutation& best_so_far = descents[lowest_start()]->permutation();
+        for (int k = 0; k < kRestartBatch && done < restarts; ++k, ++done) {
+          const std::string name = fmt::format("restart {}", done);
+          starts.push_back({name, kicked(best_so_far, Rng::split(options.seed, "gromov " + name))});
+        }
+        descend(first, starts.size());
+        if (open()) polish(first, starts.size());
+      }
     }
   }
-  std::size_t best = 0;
-  for (std::size_t s = 0; s < descents.size(); ++s) {
-    if (!descents[s]) continue;
-    if (descents[s]->summary().energy < descents[best]->summary().energy) best = s;
-    GromovRun run = descents[s]->summary();
+  const std::size_t best = lowest_start();
+  for (std::optional<Descent>& descent : descents) {
+    GromovRun run = descent->summary();
     run.start_energy = unscaled(run.start_energy);
     run.energy = unscaled(run.energy);
     result.runs.push_back(std::move(run));

@@ -26,6 +26,16 @@
 // mean distance), and seeded random permutations. The best is returned with its name; ties go to
 // the earlier start.
 //
+// Copies. Where no bound below tells the two sides apart (two regular graphs, a relabelled cloud),
+// they may be one up to the order of the points, and descent rarely finds the order of a graph: many
+// entries are equal, so many steps lead nowhere. Then a relabelling that makes the matrices equal is
+// looked for (matrix_isomorphism.h), up to 1e8 + 64 n^2 log n steps, and is the start "refinement".
+// Its energy is 0 and certifies itself.
+//
+// Restarts, as many as asked for while the value is not certified: the best permutation so far with
+// a quarter of its points shuffled, in batches of eight. Beyond 256 points only where no bound tells
+// the sides apart.
+//
 // Bounds. E(identity) >= min E >= each of
 //   norm bound     (sqrt mean A^2 - sqrt mean B^2)^2
 //   second bound   mean over ranks of (sorted A - sorted B)^2
@@ -55,6 +65,8 @@ namespace tailor::geometry {
 struct GromovOptions {
   /// At least 0; with 0 the value does not depend on the order of the points.
   int random_starts = 8;
+  /// Further starts while the value is not certified, at least 0; each costs what a random one does.
+  int restarts = 0;
   std::uint64_t seed = 0;
   int iterations_max = 200;  ///< conditional-gradient steps a start
   int threads = 1;
@@ -81,9 +93,13 @@ struct GromovOrders {
   std::span<const Edge> b = {};
 };
 
+/// Points up to which restarts are for any problem; beyond, only for what may be a copy.
+inline constexpr std::size_t kRestartedMax = 256;
+
 /// What one start came to.
 struct GromovRun {
-  std::string start;        ///< "identity", "profile", "product", "random 0", ...
+  /// "identity", "profile", "refinement", "product", "random 0", ..., "restart 0", ...
+  std::string start;
   double start_energy = 0;  ///< E of the permutation it began with
   double energy = 0;
   int iterations = 0;  ///< assignments solved
@@ -99,6 +115,7 @@ struct GromovResult {
   double second_lower_bound = 0;
   double third_lower_bound = 0;
   bool certified = false;  ///< energy equals lower_bound but for rounding
+  bool no_copy = false;    ///< proved: no relabelling makes the matrices equal, so min E > 0
   std::string start;       ///< which start won
   std::vector<std::uint32_t>
       permutation;              ///< point i of A is matched with point permutation[i] of B

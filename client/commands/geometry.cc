@@ -265,7 +265,7 @@ void add_wasserstein(CLI::App& group, Context& context) {
 struct GwOptions {
   MetricOptions metric;
   std::string x, y;
-  geometry::GromovOptions gromov;
+  geometry::GromovOptions gromov = {.restarts = 24};
   std::optional<double> memory_gib;
 };
 
@@ -333,7 +333,11 @@ void run_gw(const Context& context, const GwOptions& options) {
   note_duplicates(out, a, options.x);
   note_duplicates(out, b, options.y);
   const double n = static_cast<double>(std::max(a.count(), b.count()));
-  const int starts = options.gromov.random_starts + 3;
+  const int starts = options.gromov.random_starts + 3 +
+                     (n <= geometry::kRestartedMax ? options.gromov.restarts : 0);
+  geometry::GromovOptions gromov = options.gromov;
+  gromov.threads = options.metric.threads;
+  gromov.accelerator = device.get();
   geometry::GromovResult result;
   {
     const Progress progress(
@@ -359,6 +363,15 @@ void run_gw(const Context& context, const GwOptions& options) {
   const auto energy_json = [](double energy) {
     return std::isfinite(energy) ? Json(energy) : Json();
   };
+  std::string note;
+  if (!result.certified) {
+    note = fmt::format(
+        "not certified: the best of {} starts, an upper bound; sqrt(min E) is at least {:.6g}{}",
+        result.runs.size(), std::sqrt(result.lower_bound),
+        result.no_copy ? ", and above 0: no relabelling makes the two matrices equal"
+                       : ". More --starts or --restarts may lower the value");
+    out.note("tailor: " + note);
+  }
   if (out.json()) {
     Json json;
     json["value"] = result.value;
@@ -367,6 +380,7 @@ void run_gw(const Context& context, const GwOptions& options) {
     json["identity"] = energy_json(result.identity_energy);
     json["start"] = result.start;
     json["certified"] = result.certified;
+    json["note"] = note.empty() ? Json() : Json(note);
     json["lower_bounds"] = {{"norm", energy_json(result.norm_lower_bound)},
                             {"second", energy_json(result.second_lower_bound)},
                             {"third", energy_json(result.third_lower_bound)}};
@@ -414,7 +428,14 @@ void add_gw(CLI::App& group, Context& context) {
       ->add_option("--starts", options->gromov.random_starts,
                    "random starts beside identity, distance profiles and product (default 8; ours)")
       ->check(CLI::Range(0, 100000));
-  command->add_option("--seed", options->gromov.seed, "of the random starts (default 0; ours)");
+  command
+      ->add_option(
+          "--restarts", options->gromov.restarts,
+          "further starts near the best while the value is not certified; above 256 points "
+          "only where no bound tells the sides apart (default 24; ours)")
+      ->check(CLI::Range(0, 100000));
+  command->add_option("--seed", options->gromov.seed,
+                      "of the random starts and the restarts (default 0; ours)");
   command
       ->add_option("--iterations", options->gromov.iterations_max,
                    "most steps a start (default 200; ours)")

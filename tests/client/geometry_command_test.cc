@@ -309,8 +309,36 @@ TEST_F(GeometryCommand, GromovWassersteinIsTheSameForASeedWhateverTheThreads) {
                             data("gw/perturbed64_spherical/y.npy") + " --starts 5 --seed 3";
   const Json one = json("gw " + files + " --threads 1");
   EXPECT_EQ(one, json("gw " + files + " --threads 3"));
-  EXPECT_EQ(one.at("starts").size(), 8u);
+  EXPECT_EQ(one.at("starts").size(), 32u);  // with the 24 restarts
+  EXPECT_EQ(json("gw " + files + " --restarts 0").at("starts").size(), 8u);
   EXPECT_EQ(one.at("seed"), 3);
+}
+
+TEST_F(GeometryCommand, GromovWassersteinSaysWhenAValueIsNotCertified) {
+  const std::string files =
+      data("gw/perturbed64_euclidean/x.npy") + " " + data("gw/perturbed64_spherical/y.npy");
+  const Ran ran = run("gw " + files + " --json");
+  EXPECT_EQ(ran.exit_code, 0);
+  const Json printed = Json::parse(ran.out);
+  EXPECT_EQ(printed.at("certified"), false);
+  EXPECT_THAT(printed.at("note").get<std::string>(), HasSubstr("not certified"));
+  EXPECT_THAT(ran.err, HasSubstr("not certified"));
+  // A cycle of six in another order: 0, certified, and nothing to say.
+  const auto cycle = [&](const std::string& name, const std::vector<std::size_t>& order) {
+    std::vector<double> square(36, 0.0);
+    for (std::size_t i = 0; i < 6; ++i) {
+      const std::size_t from = order[i], to = order[(i + 1) % 6];
+      square[6 * from + to] = square[6 * to + from] = 1;
+    }
+    return array(name, square, {6, 6});
+  };
+  const std::string a = cycle("a.npy", {0, 1, 2, 3, 4, 5}), b = cycle("b.npy", {3, 0, 5, 1, 4, 2});
+  const Ran copy = run("gw " + a + " " + b + " --distances --json");
+  EXPECT_EQ(copy.err, "");
+  const Json same = Json::parse(copy.out);
+  EXPECT_EQ(same.at("value"), 0.0);
+  EXPECT_EQ(same.at("certified"), true);
+  EXPECT_TRUE(same.at("note").is_null());
 }
 
 TEST_F(GeometryCommand, ATokenWithAZeroVectorOnOneSideGoesFromBoth) {

@@ -216,6 +216,196 @@ TEST(GromovWasserstein, DifferentSizesAndBadOptionsAreRefused) {
       gromov_wasserstein(DistanceMatrix(3), DistanceMatrix(3), {.threads = 0}).has_value());
 }
 
+using Edges = std::vector<std::pair<std::size_t, std::size_t>>;
+
+DistanceMatrix adjacency(std::size_t n, const Edges& edges) {
+  std::vector<double> square(n * n, 0.0);
+  for (const auto& [i, j] : edges) square[i * n + j] = square[j * n + i] = 1;
+  return *DistanceMatrix::from_square(square, n);
+}
+
+DistanceMatrix relabelled(const DistanceMatrix& matrix, const std::vector<std::size_t>& order) {
+  std::vector<double> square;
+  for (const std::size_t i : order) {
+    for (const std::size_t j : order) square.push_back(matrix(i, j));
+  }
+  return *DistanceMatrix::from_square(square, order.size());
+}
+
+DistanceMatrix path(std::size_t n) {
+  Edges edges;
+  for (std::size_t i = 0; i + 1 < n; ++i) edges.emplace_back(i, i + 1);
+  return adjacency(n, edges);
+}
+
+DistanceMatrix cycles(std::size_t count, std::size_t length) {
+  Edges edges;
+  for (std::size_t c = 0; c < count; ++c) {
+    for (std::size_t i = 0; i < length; ++i) {
+      edges.emplace_back(c * length + i, c * length + (i + 1) % length);
+    }
+  }
+  return adjacency(count * length, edges);
+}
+
+DistanceMatrix grid(std::size_t rows, std::size_t columns) {
+  Edges edges;
+  for (std::size_t i = 0; i < rows * columns; ++i) {
+    if (i % columns + 1 < columns) edges.emplace_back(i, i + 1);
+    if (i + columns < rows * columns) edges.emplace_back(i, i + columns);
+  }
+  return adjacency(rows * columns, edges);
+}
+
+DistanceMatrix random_tree(std::size_t n) {
+  Rng rng(n);
+  Edges edges;
+  for (std::size_t i = 1; i < n; ++i) edges.emplace_back(i, rng.below(i));
+  return adjacency(n, edges);
+}
+
+DistanceMatrix random_graph(std::size_t n, double density) {
+  Rng rng(n);
+  Edges edges;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (rng.uniform() < density) edges.emplace_back(i, j);
+    }
+  }
+  return adjacency(n, edges);
+}
+
+// The union of three random perfect matchings; every point has three edges but for coincidences.
+DistanceMatrix nearly_cubic(std::size_t n) {
+  Edges edges;
+  for (std::uint64_t m = 0; m < 3; ++m) {
+    const auto order = testing::random_order(n, 100 + m);
+    for (std::size_t i = 0; i + 1 < n; i += 2) edges.emplace_back(order[i], order[i + 1]);
+  }
+  return adjacency(n, edges);
+}
+
+DistanceMatrix petersen() {
+  Edges edges;
+  for (std::size_t i = 0; i < 5; ++i) {
+    edges.emplace_back(i, (i + 1) % 5);
+    edges.emplace_back(5 + i, 5 + (i + 2) % 5);
+    edges.emplace_back(i, 5 + i);
+  }
+  return adjacency(10, edges);
+}
+
+// Two strongly regular graphs of the same parameters (16, 6, 2, 2) that are not the same graph.
+DistanceMatrix cayley_4x4(const Edges& steps) {
+  Edges edges;
+  for (std::size_t x = 0; x < 4; ++x) {
+    for (std::size_t y = 0; y < 4; ++y) {
+      for (const auto& [dx, dy] : steps) {
+        edges.emplace_back(4 * x + y, 4 * ((x + dx) % 4) + (y + dy) % 4);
+      }
+    }
+  }
+  return adjacency(16, edges);
+}
+DistanceMatrix shrikhande() { return cayley_4x4({{1, 0}, {0, 1}, {1, 1}}); }
+DistanceMatrix rook() { return cayley_4x4({{1, 0}, {2, 0}, {0, 1}, {0, 2}}); }
+
+DistanceMatrix cube(std::size_t dimension) {
+  Edges edges;
+  const std::size_t n = std::size_t{1} << dimension;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t bit = 1; bit < n; bit *= 2) edges.emplace_back(i, i ^ bit);
+  }
+  return adjacency(n, edges);
+}
+
+DistanceMatrix weighted(const DistanceMatrix& graph) {
+  std::vector<double> square(graph.values().begin(), graph.values().end());
+  const std::size_t n = graph.count();
+  Rng rng(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      square[i * n + j] *= 1 + static_cast<double>(rng.below(3));
+      square[j * n + i] = square[i * n + j];
+    }
+  }
+  return *DistanceMatrix::from_square(square, n);
+}
+
+TEST(GromovWasserstein, PermutedCopiesOfGraphsAreAtDistanceZeroAndCertified) {
+  const std::vector<std::pair<std::string, DistanceMatrix>> graphs = {
+      {"path", path(40)},
+      {"cycle", cycles(1, 30)},
+      {"cycles", cycles(7, 5)},
+      {"grid", grid(6, 6)},
+      {"oblong grid", grid(4, 9)},
+      {"tree", random_tree(60)},
+      {"star", adjacency(9, {{0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7}, {0, 8}})},
+      {"random, sparse", random_graph(80, 0.05)},
+      {"random, dense", random_graph(50, 0.5)},
+      {"nearly cubic", nearly_cubic(60)},
+      {"Petersen", petersen()},
+      {"Shrikhande", shrikhande()},
+      {"rook", rook()},
+      {"cube", cube(5)},
+      {"two complete graphs", adjacency(5, {{0, 1}, {0, 2}, {1, 2}, {3, 4}})},
+      {"weighted grid", weighted(grid(5, 7))},
+      {"weighted, random", weighted(random_graph(60, 0.1))},
+      {"cloud", distances_of(normal_cloud(60, 4, 3), Geometry::kSpherical)},
+  };
+  for (const auto& [name, graph] : graphs) {
+    SCOPED_TRACE(name);
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      const auto order = testing::random_order(graph.count(), seed);
+      const DistanceMatrix copy = relabelled(graph, order);
+      const GromovResult result = solve(graph, copy);
+      EXPECT_LE(result.value, 1e-12);
+      EXPECT_TRUE(result.certified);
+      EXPECT_LE(gromov_energy(graph, copy, result.permutation), 1e-24);
+      EXPECT_FALSE(result.no_copy);
+    }
+  }
+}
+
+TEST(GromovWasserstein, GraphsThatNoBoundTellsApartAreNotCalledEqual) {
+  const GromovResult result = solve(shrikhande(), rook());
+  EXPECT_GT(result.energy, 0);
+  EXPECT_FALSE(result.certified);
+  EXPECT_TRUE(result.no_copy);
+  // One cycle of six and two of three: every point has two edges.
+  const GromovResult six = solve(cycles(1, 6), cycles(2, 3));
+  EXPECT_FALSE(six.certified);
+  EXPECT_TRUE(six.no_copy);
+  // Two triangles hold at most four edges of the cycle: two go and two come, eight of 36 entries.
+  EXPECT_NEAR(six.energy, 8. / 36, 1e-12);
+}
+
+TEST(GromovWasserstein, ARotatedAndReorderedCloudIsACopyInEveryGeometry) {
+  const Cloud cloud = normal_cloud(120, 6, 14);
+  // Spherical and hyperbolic distances survive rotations only.
+  const Cloud moved = testing::reordered(testing::rotated(cloud, 9), testing::random_order(120, 5));
+  for (const Geometry geometry : {Geometry::kRaw, Geometry::kSpherical, Geometry::kHyperbolic}) {
+    const GromovResult result = solve(distances_of(cloud, geometry), distances_of(moved, geometry));
+    EXPECT_LE(result.value, 1e-12);
+    EXPECT_TRUE(result.certified);
+  }
+}
+
+TEST(GromovWasserstein, RestartsAreTriedOnlyWhileTheValueIsNotCertified) {
+  const DistanceMatrix a = distances_of(normal_cloud(30, 4, 8));
+  const DistanceMatrix b = distances_of(normal_cloud(30, 4, 9));
+  const GromovResult without = solve(a, b, {.random_starts = 2});
+  const GromovResult with = solve(a, b, {.random_starts = 2, .restarts = 10});
+  EXPECT_EQ(without.runs.size(), 5u);
+  EXPECT_EQ(with.runs.size(), 15u);
+  EXPECT_EQ(with.runs.back().start, "restart 9");
+  EXPECT_LE(with.energy, without.energy);
+  const GromovResult threads = solve(a, b, {.random_starts = 2, .restarts = 10, .threads = 3});
+  EXPECT_EQ(threads.permutation, with.permutation);
+  EXPECT_EQ(solve(a, a, {.restarts = 10}).runs.size(), 1u);
+  EXPECT_FALSE(gromov_wasserstein(a, b, {.restarts = -1}).has_value());
+}
+
 TEST(GromovWasserstein, TheIdentityAloneGivesNoMoreThanItsEnergyAndNoLessThanTheSearch) {
   const Cloud before = normal_cloud(90, 5, 31);
   Cloud after = before;
