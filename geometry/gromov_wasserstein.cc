@@ -241,6 +241,13 @@ class Descent {
     run_.energy = energy_;
   }
 
+  /// Gives the matrices back; the permutation and the summary stay. It must not run again.
+  void finish() {
+    product_ = PaddedRows();
+    cost_ = {};
+    at_vertex_ = false;  // nobody may begin with its product
+  }
+
   GromovRun& summary() { return run_; }
   double energy() const { return energy_; }
   const Permutation& permutation() const { return p_; }
@@ -437,8 +444,10 @@ Permutation kicked(const Permutation& p, Rng rng) {
 double gromov_memory_bytes(std::size_t points, const GromovOptions& options) {
   const double n = static_cast<double>(points);
   const double square = 8 * n * static_cast<double>(PaddedRows::padded_width(points));
-  const int restarts = points <= kRestartedMax ? options.restarts : 0;
-  const double starts = options.identity_only ? 1 : 3 + options.random_starts + restarts;
+  // The identity, the profile, the product and the refinement; of restarts one batch at a time.
+  const double starts = options.identity_only
+                            ? 1
+                            : 4 + options.random_starts + std::min(options.restarts, kRestartBatch);
   // Both matrices, scaled; then, first, both sorted (rows, entries, and while one of them is made
   // two lists of edges) with a cost matrix, later a cost matrix and a product a start and, while a
   // thread swaps pairs, three more.
@@ -611,6 +620,7 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
         }
         descend(first, starts.size());
         if (open()) polish(first, starts.size());
+        for (std::size_t s = first; s < starts.size(); ++s) descents[s]->finish();
       }
     }
   }

@@ -335,9 +335,6 @@ void run_gw(const Context& context, const GwOptions& options) {
   const double n = static_cast<double>(std::max(a.count(), b.count()));
   const int starts = options.gromov.random_starts + 3 +
                      (n <= geometry::kRestartedMax ? options.gromov.restarts : 0);
-  geometry::GromovOptions gromov = options.gromov;
-  gromov.threads = options.metric.threads;
-  gromov.accelerator = device.get();
   geometry::GromovResult result;
   {
     const Progress progress(
