@@ -254,8 +254,8 @@ std::size_t whole_characters(std::string_view text) {
   return start;
 }
 
-/// Where to cut a full buffer: after its last newline, else before its last space, else between
-/// characters. Never 0.
+/// Where to cut a full buffer unless told otherwise: after its last newline, else before its last
+/// space, else between characters. Never 0.
 std::size_t cut_position(std::string_view text) {
   const std::size_t newline = text.rfind('\n');
   if (newline != std::string_view::npos) return newline + 1;
@@ -370,6 +370,7 @@ class FileReader {
   /// Hands on a piece; `next_` already says what comes after it.
   Status emit(std::string document, std::string text, bool ends_document) {
     next_.text_bytes += text.size();
+    const bool begins_document = document_bytes_ == 0;
     document_bytes_ += text.size();
     bool empty = false;
     if (ends_document) {
@@ -378,23 +379,32 @@ class FileReader {
       document_bytes_ = 0;
     }
     if (empty || checking()) return Status::ok();
-    return (*sink_)({std::move(document), std::move(text), ends_document, next_,
+    return (*sink_)({std::move(document), std::move(text), begins_document, ends_document, next_,
                      digest_ != nullptr ? digest_->bytes : 0});
   }
 
   Status read_text() {
     if (start_.piece > 0) return read_to_end();
     std::string text;
+    std::size_t wanted = piece_bytes_;
     for (bool more = true; more;) {
-      while (more && text.size() < piece_bytes_) {
+      while (more && text.size() < wanted) {
         // Through a buffer: a short text must not keep the room of a long one.
-        const std::size_t size = std::min(kReadBytes, piece_bytes_ - text.size());
+        const std::size_t size = std::min(kReadBytes, wanted - text.size());
         const Result<std::size_t> got = read(buffer_.data(), size);
         if (!got.has_value()) return got.error();
         text.append(buffer_.data(), *got);
         more = *got > 0;
       }
-      const std::size_t cut = more ? cut_position(text) : text.size();
+      std::size_t cut = text.size();
+      if (more) {
+        TAILOR_ASSIGN_OR_RETURN(cut, cut_of(text));
+        if (cut == 0) {
+          wanted += piece_bytes_;
+          continue;
+        }
+      }
+      wanted = piece_bytes_;
       std::string rest = text.substr(cut);
       text.resize(cut);
       std::size_t at = 0;
@@ -435,6 +445,7 @@ class FileReader {
     blank_ = true;
     line_bytes_ = 0;
     pieces_ = 0;
+    wanted_ = piece_bytes_;
     text_.clear();
     half_character_.clear();
   }
@@ -468,18 +479,46 @@ class FileReader {
     }
     const std::string_view wrong = json_.feed(part, &text_);
     if (!wrong.empty()) return refuse(bad_line(wrong));
-    while (text_.size() >= 2 * piece_bytes_) TAILOR_RETURN_IF_ERROR(emit_part());
+    return emit_parts();
+  }
+
+  /// Hands on the front of a text that goes on, while there is enough of it.
+  Status emit_parts() {
+    while (line_status_ && text_.size() >= wanted_ + piece_bytes_) {
+      const Result<std::size_t> cut = cut_of(std::string_view(text_).substr(0, wanted_));
+      if (!cut) return refuse(cut.error());
+      if (*cut == 0) {
+        wanted_ += piece_bytes_;
+        continue;
+      }
+      wanted_ = piece_bytes_;
+      std::string front = text_.substr(0, *cut);
+      text_.erase(0, *cut);
+      if (++pieces_ <= start_.piece && next_.offset == start_.offset) continue;
+      next_.piece = pieces_;
+      TAILOR_RETURN_IF_ERROR(emit(document(), std::move(front), false));
+    }
     return Status::ok();
   }
 
-  /// Hands on the front of a text that goes on.
-  Status emit_part() {
-    const std::size_t cut = cut_position(std::string_view(text_).substr(0, piece_bytes_));
-    std::string front = text_.substr(0, cut);
-    text_.erase(0, cut);
-    if (++pieces_ <= start_.piece && next_.offset == start_.offset) return Status::ok();
-    next_.piece = pieces_;
-    return emit(document(), std::move(front), false);
+  /// Where to cut a text that goes on; 0: more of it is needed. What is no UTF-8 is for others to
+  /// say.
+  Result<std::size_t> cut_of(std::string_view text) const {
+    if (!options_.last_cut) return cut_position(text);
+    const std::string_view whole = text.substr(0, whole_characters(text));
+    if (whole.empty() || !is_valid_utf8(whole)) return text.size();
+    const std::size_t cut = options_.last_cut(whole);
+    if (cut == 0 && text.size() >= options_.uncut_bytes_max) {
+      return error(
+          Code::kInvalidArgument,
+          fmt::format(
+              "{}: the {} bytes of text from offset {} on (line {}) hold no place where the "
+              "tokenizer would give the same ids to both sides, so memory would not "
+              "suffice for longer ones: break the text up into documents or lines, or pass "
+              "over it with --skip-bad",
+              file_.path, text.size(), next_.offset, next_.line + 1));
+    }
+    return cut;
   }
 
   /// `newline`: bytes that end the line; 0 for a last line without one.
@@ -494,9 +533,6 @@ class FileReader {
       }
     }
     const bool emits = !passing_ && line_status_ && !blank_;
-    if (emits) {
-      while (text_.size() >= 2 * piece_bytes_) TAILOR_RETURN_IF_ERROR(emit_part());
-    }
     std::string name = emits ? document() : "";
     next_.offset += line_bytes_ + newline;
     next_.line += 1;
@@ -545,6 +581,7 @@ class FileReader {
   bool is_first_ = start_.offset == 0;  // no line with text came before
   std::uint64_t line_bytes_ = 0;
   std::uint64_t pieces_ = 0;
+  std::size_t wanted_ = 0;      // bytes to look for a cut in
   std::string text_;            // decoded, not handed on yet
   std::string half_character_;  // at the end of what came
 };

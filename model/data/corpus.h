@@ -55,10 +55,16 @@ struct CorpusOptions {
   /// twice. Missing and unreadable files fail all the same.
   bool skip_bad = false;
   std::string text_key = "text";  ///< the member of a JSON line that holds the text
-  /// Long documents come in pieces of about this size, cut after a newline where there is one, else
-  /// before a space.
+  /// Long documents come in pieces of about this size, cut where `last_cut` says.
   std::uint64_t piece_bytes = 1u << 20;
   int zstd_window_log = kZstdWindowLogMax;  ///< open_byte_source's
+  /// The last place where the begin of a text that goes on (whole characters) may be cut, or 0 for
+  /// none: then more is read, up to `uncut_bytes_max`. Unset: after a newline where there is one,
+  /// else before a space, else between characters.
+  std::function<std::size_t(std::string_view)> last_cut;
+  /// A text in which `last_cut` finds no place within so many bytes is refused: memory for each
+  /// thread is some 50 times as much.
+  std::uint64_t uncut_bytes_max = 16u << 20;
 };
 
 /// Where reading goes on, and what of the file at hand lies before.
@@ -78,6 +84,7 @@ struct CorpusPosition {
 struct CorpusPiece {
   std::string document;  ///< CorpusFile::name, with ":LINE" behind it for JSON lines
   std::string text;      ///< valid UTF-8; empty only in the last piece of a longer document
+  bool begins_document = true;
   bool ends_document = true;
   CorpusPosition next;           ///< what comes after this piece
   std::uint64_t file_bytes = 0;  ///< of the file on disk, read so far
@@ -127,11 +134,12 @@ using CorpusSink = std::function<Status(CorpusPiece&&)>;
 using CorpusFileSink = std::function<Status(CorpusFileSummary&&)>;
 
 /// Streams all documents of `files` from `start` on, in order. Memory: about three pieces, however
-/// long a line or a document is. The counts of the summary are those from `start` on. Errors,
-/// naming the file: kNotFound, kPermissionDenied, kUnavailable (unreadable); kInvalidArgument (not
-/// UTF-8 or bad JSON, with line and byte offset; a corpus without any text); kUnimplemented (zstd
-/// data that cannot be decoded here); kDataLoss (compressed data cut short or altered; a file
-/// shorter than `start`).
+/// long a line or a document is, where `last_cut` finds places. The counts of the summary are those
+/// from `start` on.
+/// Errors, naming the file: kNotFound, kPermissionDenied, kUnavailable (unreadable);
+/// kInvalidArgument (not UTF-8 or bad JSON, with line and byte offset; a text that cannot be cut; a
+/// corpus without any text); kUnimplemented (zstd data that cannot be decoded here); kDataLoss
+/// (compressed data cut short or altered; a file shorter than `start`).
 Result<CorpusSummary> read_corpus(const std::vector<CorpusFile>& files,
                                   const CorpusOptions& options, const CorpusSink& sink,
                                   const CorpusPosition& start = {},

@@ -26,6 +26,7 @@ struct Block {
   struct Part {
     std::size_t split;
     std::string text;
+    bool begins_document;
     bool ends_document;
   };
   std::vector<Part> parts;
@@ -49,7 +50,7 @@ Encoded encode_block(Block block, tokenizers::Tokenizer* tokenizer) {
   Encoded encoded;
   for (Block::Part& part : block.parts) {
     std::vector<std::uint32_t>& ids = encoded.ids[part.split];
-    tokenizer->encode(part.text, &ids);
+    tokenizer->encode_part(part.text, {part.begins_document, part.ends_document}, &ids);
     encoded.bytes[part.split] += part.text.size();
     if (part.ends_document) {
       ids.push_back(tokenizer->eos_id());
@@ -190,7 +191,8 @@ class Reader {
     block_.next = piece.next;
     block_.file_bytes = bytes_before_ + piece.file_bytes;
     const std::size_t split = split_of(piece);
-    block_.parts.push_back({split, std::move(piece.text), piece.ends_document});
+    block_.parts.push_back(
+        {split, std::move(piece.text), piece.begins_document, piece.ends_document});
     return block_.bytes >= options_.corpus.piece_bytes ? submit() : Status::ok();
   }
 
@@ -325,8 +327,12 @@ DataProgress progress_at(const DatasetWriter& writer, const std::vector<CorpusFi
 
 Result<PrepareSummary> prepare_dataset(const std::vector<std::string>& inputs,
                                        const tokenizers::Tokenizer& tokenizer,
-                                       const PrepareOptions& options) {
-  TAILOR_RETURN_IF_ERROR(check_options(options));
+                                       const PrepareOptions& wanted) {
+  TAILOR_RETURN_IF_ERROR(check_options(wanted));
+  // The reading thread cuts long documents with a tokenizer of its own.
+  PrepareOptions options = wanted;
+  options.corpus.last_cut = [own = std::shared_ptr<tokenizers::Tokenizer>(tokenizer.clone())](
+                                std::string_view text) { return own->last_cut(text); };
   std::vector<std::string> all = inputs;
   all.insert(all.end(), options.validation_inputs.begin(), options.validation_inputs.end());
   TAILOR_ASSIGN_OR_RETURN(const CorpusListing training, list_corpus(inputs, options.folder));

@@ -91,7 +91,12 @@ Result<std::unique_ptr<tokenizers::Tokenizer>> load_tokenizer(const std::string&
   std::error_code ignored;
   if (model.ends_with(".json") || model.ends_with(".gguf") ||
       std::filesystem::is_directory(model, ignored)) {
-    return tokenizers::open_tokenizer(model);  // of a published model
+    auto opened = tokenizers::open_tokenizer(model);  // of a published model
+    if (!opened) return opened;
+    for (const std::string& note : (*opened)->notes()) {
+      print_line(stderr, fmt::format("note: {}", note));
+    }
+    return opened;
   }
   TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<tokenizers::SentencePieceTokenizer> loaded,
                           tokenizers::load_sentencepiece(model));

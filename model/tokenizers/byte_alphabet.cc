@@ -22,6 +22,27 @@ std::array<int, kCharacters> make_table() {
 
 }  // namespace
 
+std::string alphabet_of_bytes(std::string_view bytes) {
+  static const std::array<std::string, 256> characters = [] {
+    std::array<std::string, 256> made;
+    const std::array<int, kCharacters> bytes_by_code = make_table();
+    for (unsigned code = 0; code < kCharacters; ++code) {
+      if (bytes_by_code[code] < 0) continue;
+      std::string& character = made[static_cast<std::size_t>(bytes_by_code[code])];
+      if (code < 0x80) {
+        character = static_cast<char>(code);
+      } else {
+        character = {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+      }
+    }
+    return made;
+  }();
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) text += characters[static_cast<unsigned char>(byte)];
+  return text;
+}
+
 std::optional<std::string> bytes_of_alphabet(std::string_view piece) {
   static const std::array<int, kCharacters> table = make_table();
   std::string bytes;

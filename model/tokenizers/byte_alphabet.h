@@ -13,4 +13,7 @@ namespace tailor::tokenizers {
 /// of the alphabet.
 std::optional<std::string> bytes_of_alphabet(std::string_view piece);
 
+/// `bytes` in that alphabet.
+std::string alphabet_of_bytes(std::string_view bytes);
+
 }  // namespace tailor::tokenizers

@@ -110,7 +110,13 @@ Status GgufReader::read_tokens(bool is_bpe) {
   spec_.kinds.resize(count, PieceKind::kNormal);
   for (std::uint32_t id = 0; id < count; ++id) {
     const std::string& token = tokens->strings[id];
-    ids_.emplace(token, id);
+    const bool is_new = ids_.emplace(token, id).second;
+    if (!is_new && (types_[id] == kNormalToken || types_[id] == kUserToken) && !token.empty()) {
+      return refuse(Code::kUnimplemented,
+                    fmt::format("tokens {} and {} are both {}: which of them a text gets is not "
+                                "known",
+                                ids_.at(token), id, escape_controls(token)));
+    }
     spec_.pieces[id] = token;
     switch (types_[id]) {
       case kNormalToken:
@@ -163,14 +169,14 @@ Status GgufReader::read_bpe() {
                     escape_controls(name)));
   }
   spec_.starts_from_bytes = true;
-  spec_.cuts = pre->cuts;
   spec_.whole_words_first = pre->whole_words_first;
-  if (pre->is_nfc) spec_.normalizer.push_back({NormalForm::kNfc, "", ""});
+  if (pre->is_nfc) spec_.normalizer.push_back({});  // NFC
   TAILOR_ASSIGN_OR_RETURN(const bool prefix, file_.integer(key("add_space_prefix"), 0));
   if (prefix) {
-    spec_.prefix.assign(1, ' ');
-    spec_.prefix_rule = PrefixRule::kEvery;
+    spec_.word_steps.push_back(
+        {.kind = WordStep::Kind::kMark, .mark = " ", .scheme = PrefixScheme::kAlways});
   }
+  for (const Cut& cut : pre->cuts) spec_.word_steps.push_back({.cut = cut});
   TAILOR_RETURN_IF_ERROR(read_tokens(true));
   TAILOR_ASSIGN_OR_RETURN(const GgufValue* merges, list("merges", 0));
   std::uint32_t rank = 0;

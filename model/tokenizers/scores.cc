@@ -62,11 +62,10 @@ void add_merges_by_score(const std::vector<float>& scores, TokenizerSpec* spec) 
 }
 
 void mark_spaces(bool adds_prefix, TokenizerSpec* spec) {
-  spec->marks_spaces = true;
-  spec->normalizer.push_back({std::nullopt, " ", std::string(kSpaceMark)});
-  if (!adds_prefix) return;
-  spec->prefix = kSpaceMark;
-  spec->prefix_rule = PrefixRule::kAlways;
+  spec->space_mark = kSpaceMark;
+  spec->normalizer.push_back(
+      {.kind = NormalizerStep::Kind::kReplace, .from = " ", .to = std::string(kSpaceMark)});
+  if (adds_prefix) spec->prefix = kSpaceMark;
 }
 
 }  // namespace tailor::tokenizers

@@ -1,80 +1,20 @@
 // SentencePiece's own model files, read without its library.
 //
 // The file is a protobuf message. Fields that matter: 1 pieces (1 text, 2 score as float, 3 type),
-// 2 trainer (3 model type: 2 is BPE; 35 byte fallback; 40 to 43 ids of unknown, begin, end and
-// padding), 3 normaliser (2 its compiled rules, 3 a space before the text, 4 removal of extra
-// spaces, 5 spaces marked).
+// 2 trainer (3 model type: 2 is BPE; 24 spaces marked behind words; 35 byte fallback; 40 to 43 ids
+// of unknown, begin, end and padding), 3 normaliser (2 its compiled rules, 3 a space before the
+// text, 4 removal of extra spaces, 5 spaces marked).
 #include <fmt/format.h>
 
-#include <cstring>
+#include <string_view>
+#include <unordered_set>
 
+#include "base/text.h"
+#include "model/tokenizers/protobuf_message.h"
 #include "model/tokenizers/tokenizer_files.h"
 
 namespace tailor::tokenizers {
 namespace {
-
-// Walks over the fields of a protobuf message.
-class Message {
- public:
-  explicit Message(std::string_view message) : rest_(message) {}
-
-  // The next field; false at the end or at damage.
-  bool next() {
-    if (rest_.empty() || !ok_) return false;
-    const std::uint64_t tag = varint();
-    field = tag >> 3;
-    number = 0;
-    bytes = {};
-    switch (tag & 7) {
-      case 0:
-        number = varint();
-        break;
-      case 1:
-        take(8);
-        break;
-      case 2:
-        take(varint());
-        break;
-      case 5:
-        take(4);
-        if (ok_) std::memcpy(&real, bytes.data(), sizeof real);
-        break;
-      default:
-        ok_ = false;
-    }
-    return ok_;
-  }
-  bool ok() const { return ok_; }
-
-  std::uint64_t field = 0, number = 0;
-  std::string_view bytes;
-  float real = 0;
-
- private:
-  std::uint64_t varint() {
-    std::uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) break;
-      const auto byte = static_cast<unsigned char>(rest_[0]);
-      rest_.remove_prefix(1);
-      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-    ok_ = false;
-    return 0;
-  }
-  void take(std::uint64_t size) {
-    if (!ok_ || size > rest_.size()) {
-      ok_ = false;
-      return;
-    }
-    bytes = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-  }
-
-  std::string_view rest_;
-  bool ok_ = true;
-};
 
 // Types of pieces, with the numbers of the format.
 enum PieceType {
@@ -91,11 +31,12 @@ struct Model {
   std::vector<float> scores;
   std::uint64_t type = 1;  // unigram
   std::int64_t begin = 1, end = 2;
+  bool marks_after = false;  // spaces are marked behind words
   bool has_rules = false, adds_prefix = true, removes_spaces = true, escapes_spaces = true;
 };
 
 bool read_piece(std::string_view bytes, Model* model) {
-  Message in(bytes);
+  ProtobufMessage in(bytes);
   std::string text;
   float score = 0;
   std::uint64_t type = kNormalPiece;
@@ -128,21 +69,22 @@ bool read_piece(std::string_view bytes, Model* model) {
 }
 
 bool read_model(std::string_view bytes, Model* model) {
-  Message in(bytes);
+  ProtobufMessage in(bytes);
   bool fine = true;
   while (fine && in.next()) {
     if (in.field == 1) fine = read_piece(in.bytes, model);
     if (in.field == 2) {
-      Message trainer(in.bytes);
+      ProtobufMessage trainer(in.bytes);
       while (trainer.next()) {
         if (trainer.field == 3) model->type = trainer.number;
+        if (trainer.field == 24) model->marks_after = trainer.number != 0;
         if (trainer.field == 41) model->begin = static_cast<std::int64_t>(trainer.number);
         if (trainer.field == 42) model->end = static_cast<std::int64_t>(trainer.number);
       }
       fine = trainer.ok();
     }
     if (in.field == 3) {
-      Message normalizer(in.bytes);
+      ProtobufMessage normalizer(in.bytes);
       while (normalizer.next()) {
         if (normalizer.field == 2) model->has_rules = !normalizer.bytes.empty();
         if (normalizer.field == 3) model->adds_prefix = normalizer.number != 0;
@@ -177,7 +119,16 @@ Result<TokenizerSpec> read_sentencepiece_model(std::string_view bytes, const std
     return refuse(
         "a SentencePiece model that removes spaces, or leaves them unmarked, is not read");
   }
+  if (model.marks_after) {
+    return refuse("a SentencePiece model that treats white space as a suffix is not read");
+  }
   TokenizerSpec& spec = model.spec;
+  std::unordered_set<std::string_view> seen;
+  for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
+    if (spec.kinds[id] == PieceKind::kByte || seen.insert(spec.pieces[id]).second) continue;
+    return refuse(fmt::format("two pieces are {}, which Google's library does not take",
+                              escape_controls(spec.pieces[id])));
+  }
   const auto inside = [&](std::int64_t id) {
     return id >= 0 && id < static_cast<std::int64_t>(spec.pieces.size());
   };

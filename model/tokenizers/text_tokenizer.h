@@ -7,13 +7,17 @@
 // byte-pair merging of each word.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "model/tokenizers/normalizer.h"
 #include "model/tokenizers/tokenizer.h"
 #include "model/tokenizers/unicode_text.h"
 
@@ -29,13 +33,6 @@ struct AddedToken {
   bool is_single_word = false;  ///< not within a word
 };
 
-/// One step of normalisation: `from` becomes `to`; `to` is put in front when `from` is empty;
-/// or a normal form.
-struct NormalizerStep {
-  std::optional<NormalForm> form;
-  std::string from, to;
-};
-
 enum class PieceKind : std::uint8_t {
   kNormal,   ///< made by merging, or a single character
   kByte,     ///< one byte of a character that has no piece
@@ -49,11 +46,41 @@ struct MergeRule {
   std::uint32_t left, right, result, rank;
 };
 
-/// Where `TokenizerSpec::prefix` goes.
-enum class PrefixRule {
-  kFirst,  ///< before the text's first stretch, if it does not begin so and is no added token
-  kEvery,  ///< before every stretch between added tokens that does not begin so
-  kAlways  ///< before the text whatever it begins with, and before added tokens are looked for
+/// Which pieces get the mark of a WordStep in front, where they do not begin with it.
+enum class PrefixScheme : std::uint8_t {
+  kNever,
+  kFirst,  ///< the one that the text begins with, if nothing before it was taken away
+  kAlways  ///< every one: of a first step, the stretches between added tokens
+};
+
+/// One step of cutting a stretch of text into words. Each sees the pieces of the one before.
+struct WordStep {
+  enum class Kind : std::uint8_t {
+    kCut,    ///< by an expression
+    kMark,   ///< spaces become `mark` (if `marks_spaces`), and pieces get it in front
+    kBytes,  ///< every byte becomes a character of byte_alphabet.h
+  };
+  Kind kind = Kind::kCut;
+  Cut cut = {};  ///< its expression as the file has it (expression.h)
+  std::string mark = {};
+  bool marks_spaces = false;
+  PrefixScheme scheme = PrefixScheme::kNever;
+};
+
+/// What words start as, where that is told apart from the pieces: as in tokenizer.json, whose added
+/// tokens may stand for pieces too. Texts are those of `pieces`: bytes, if `starts_from_bytes`.
+struct Alphabet {
+  /// What a character starts as, by whether it is the word's first (1), its last (2), or both (3).
+  /// One table is enough where nothing is written differently at the ends of words.
+  std::array<std::unordered_map<std::string, std::uint32_t>, 4> characters;
+  bool knows_ends = false;
+  /// Of each byte for characters that have none, in files with all of them or not.
+  std::array<std::optional<std::uint32_t>, 256> bytes;
+  bool merges_bytes = false;  ///< they take part in merges as well
+  /// Whole words that need no merging (`whole_words_first`).
+  std::unordered_map<std::string, std::uint32_t> words;
+  /// Left and right neighbours of which some merge makes one: last and first character (or byte).
+  std::vector<std::pair<char32_t, char32_t>> joins;
 };
 
 struct TokenizerSpec {
@@ -75,12 +102,16 @@ struct TokenizerSpec {
   bool fuses_unknown = true;  ///< neighbours that are unknown become one id
   std::vector<AddedToken> added;
   std::vector<NormalizerStep> normalizer;
-  std::string prefix;  ///< put before the normalised text
-  PrefixRule prefix_rule = PrefixRule::kFirst;
-  /// U+2581 stands for a space: pieces are decoded so,
-  /// and a first space that `prefix` made is dropped.
-  bool marks_spaces = false;
-  std::vector<Cut> cuts;
+  /// Put before the normalised text, before added tokens are looked for in it (SentencePiece).
+  std::string prefix;
+  std::vector<WordStep> word_steps;
+  /// Stands for a space in pieces, which are decoded so; a first one that was put in front is
+  /// dropped. "": none.
+  std::string space_mark;
+  /// As the library tokenizers has it: what is unknown becomes its id before merging. Absent: as in
+  /// SentencePiece, from `pieces` and `kinds`, after merging.
+  std::optional<Alphabet> alphabet;
+  std::vector<std::string> notes;  ///< Tokenizer::notes
   std::optional<std::uint32_t> bos_id;
   bool adds_bos = false;
   std::uint32_t eos_id = 0;
@@ -88,8 +119,9 @@ struct TokenizerSpec {
   std::string sha256;
 };
 
-/// Makes the tokenizer. `path` is named in errors. Errors: kInvalidArgument for an expression that
-/// is not understood; kDataLoss for ids outside the vocabulary.
+/// Makes the tokenizer. `path` is named in errors. Errors: kUnimplemented for an expression that is
+/// not taken, or an added token that the library would not take, by name; kDataLoss for ids outside
+/// the vocabulary.
 Result<std::unique_ptr<Tokenizer>> make_text_tokenizer(TokenizerSpec spec, const std::string& path);
 
 /// U+2581, which stands for a space in the pieces of SentencePiece.

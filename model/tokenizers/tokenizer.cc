@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/hash.h"
 
 namespace tailor::tokenizers {
@@ -15,6 +17,11 @@ class ByteTokenizer final : public Tokenizer {
   std::uint32_t eos_id() const override { return kByteCount; }
   std::string sha256() const override { return sha256_hex("tailor bytes 257"); }
 
+  std::size_t last_cut(std::string_view text) override {
+    std::size_t at = text.size() - std::min<std::size_t>(1, text.size());
+    while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    return at;
+  }
   void encode(std::string_view text, std::vector<std::uint32_t>* ids) override {
     ids->reserve(ids->size() + text.size());
     for (const char c : text) ids->push_back(static_cast<unsigned char>(c));

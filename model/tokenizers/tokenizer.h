@@ -27,6 +27,8 @@ class Tokenizer {
   /// name. Of a SentencePiece model the SHA-256 of its file, of bytes that of "tailor bytes 257",
   /// else a hash of all that decides about ids.
   virtual std::string sha256() const = 0;
+  /// What its file says and its ids are not, a sentence each: for people to read.
+  virtual std::vector<std::string> notes() const { return {}; }
   /// The id that begins a text, where the tokenizer has one.
   virtual std::optional<std::uint32_t> bos_id() const { return {}; }
   /// True when the model was trained with bos_id() before every text, so that its scores are only
@@ -38,6 +40,25 @@ class Tokenizer {
   virtual void encode(std::string_view text, std::vector<std::uint32_t>* ids) = 0;
   /// As `encode`, but special tokens written out in the text become their ids.
   virtual void encode_with_specials(std::string_view text, std::vector<std::uint32_t>* ids) {
+    encode(text, ids);
+  }
+
+  /// Which part of a text is encoded.
+  struct Part {
+    bool begins = true;  ///< nothing comes before
+    bool ends = true;    ///< nothing comes behind
+  };
+  /// The last place in `text`, after its first character and before its last, where it may be cut:
+  /// the ids of the parts, by `encode_part`, are together those of the whole, whatever comes before
+  /// and behind `text`. 0: it has no such place, and only the whole text can be encoded.
+  /// REQUIRES: whole characters of valid UTF-8.
+  virtual std::size_t last_cut(std::string_view text) {
+    static_cast<void>(text);
+    return 0;
+  }
+  /// As `encode`, for a part of a text that was cut where `last_cut` says.
+  virtual void encode_part(std::string_view text, Part part, std::vector<std::uint32_t>* ids) {
+    static_cast<void>(part);
     encode(text, ids);
   }
   /// The text of `ids`; EOS and other special tokens stand for nothing. Ids that end within a

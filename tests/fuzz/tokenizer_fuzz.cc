@@ -1,5 +1,6 @@
 // tokenizer.json and SentencePiece models: what is accepted encodes any bytes to ids of its
 // vocabulary, which decode.
+#include "base/text.h"
 #include "model/tokenizers/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -23,6 +24,15 @@ void check(Result<tokenizers::TokenizerSpec> spec) {
     (*tokenizer)->encode(text, &ids);
     (*tokenizer)->encode_with_specials(text, &special);
     ids.insert(ids.end(), special.begin(), special.end());
+    if (is_valid_utf8(text)) {
+      std::vector<std::uint32_t> whole, parts;
+      (*tokenizer)->encode(text, &whole);
+      const std::size_t cut = (*tokenizer)->last_cut(text);
+      expect(cut == 0 || cut < text.size(), "cuts lie within the text");
+      (*tokenizer)->encode_part(text.substr(0, cut), {true, false}, &parts);
+      (*tokenizer)->encode_part(text.substr(cut), {cut == 0, true}, &parts);
+      expect(parts == whole, "parts have the ids of the whole");
+    }
     for (const std::uint32_t id : ids) expect(id < (*tokenizer)->vocab_size(), "ids are in range");
     expect((*tokenizer)->decode(ids).has_value(), "what was encoded decodes");
   }
@@ -65,8 +75,23 @@ std::vector<std::string> fuzz_seeds() {
           "pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first",)"
       R"("split":true},
           "model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":"<unk>",
-          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},)"
-      R"("merges":[["\u2581","a"]]}})",
+          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},"merges":[["\u2581","a"]]}})",
+      // Ids with holes and twice, the same token twice, flags, steps before and behind ByteLevel.
+      R"({"version":"1.0","added_tokens":[{"id":9,"content":" a","lstrip":true,"rstrip":true},{"id":9,"content":"b",
+          "single_word":true,"normalized":true},{"id":2,"content":" a","special":true},{"id":4000000000,"content":"</s>"}],
+          "normalizer":{"type":"Sequence","normalizers":[{"type":"BertNormalizer","clean_text":true,
+          "handle_chinese_chars":true,"strip_accents":null,"lowercase":true},{"type":"Strip","strip_left":true,
+          "strip_right":false},{"type":"Replace","pattern":{"Regex":"[^\w\s]{2,}|\x{61}++"},"content":"ab"},{"type":"Nmt"},
+          {"type":"StripAccents"},{"type":"Lowercase"}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+          {"type":"Punctuation","behavior":"Contiguous"},{"type":"WhitespaceSplit"},{"type":"ByteLevel","add_prefix_space":true,
+          "use_regex":false},{"type":"Digits","individual_digits":true}]},"post_processor":{"type":"RobertaProcessing",
+          "cls":["</s>",3]},"padding":{"strategy":"BatchLongest"},"model":{"type":"BPE","fuse_unk":true,"unk_token":"b",
+          "vocab":{"a":0,"b":1,"ab":2},"merges":["#version","a b"]}})",
+      R"({"added_tokens":[{"id":0,"content":"</s>"}],"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Whitespace"},
+          {"type":"CharDelimiterSplit","delimiter":"b"},{"type":"Metaspace","replacement":"_","add_prefix_space":true,
+          "str_rep":"_"},{"type":"BertPreTokenizer"}]},"model":{"continuing_subword_prefix":"##",
+          "end_of_word_suffix":"</w>","byte_fallback":false,"ignore_merges":true,"vocab":{"a":0,"##b</w>":1,"ab</w>":2,"##a":3},
+          "merges":[["a","##b</w>"]]}})",
       sentencepiece,
   };
 }

@@ -9,9 +9,13 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/file.h"
+#include "base/rng.h"
 #include "model/data/dataset.h"
+#include "model/tokenizers/open_tokenizer.h"
 #include "tests/model/data/temporary_folder.h"
 
 namespace tailor::data {
@@ -130,6 +134,71 @@ TEST_F(Prepare, LongDocumentsHaveOneEosAndShardsAreCutAtTheirSize) {
   EXPECT_EQ(names_in("out"),
             (std::vector<std::string>{"dataset.json", "train-00000.tokens", "train-00001.tokens",
                                       "train-00002.tokens", "train-00003.tokens"}));
+}
+
+// Space marks, prefixes, spaces that tokens take: none is made or lost where a document is cut.
+TEST_F(Prepare, ALongDocumentHasTheIdsOfItsWholeText) {
+  std::string words, lines;
+  Rng rng(3);
+  const char* some[] = {"the", "cat", " ", "  ", "\n", "<i>", "e\xCC\x81", "hi", " ok", "12", "x."};
+  while (words.size() < 3'200'000) words += std::string(some[rng.below(11)]) + " ";
+  for (int i = 0; i < 400'000; ++i) lines += "ab\n";
+  const std::string folder = std::string(TAILOR_TEST_DATA) + "/model/tokenizers/";
+  const auto marked = read_file(folder + "marked.json");
+  nlohmann::json metaspace = nlohmann::json::parse(*marked);
+  metaspace["normalizer"] = nullptr;
+  metaspace["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", "always"}};
+  nlohmann::json prefix = nlohmann::json::parse(*read_file(folder + "byte_level.json"));
+  prefix["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
+  options_.validation_fraction = 0;
+  options_.overwrite = true;
+  for (const std::string& tokenizer :
+       {folder + "prefixed.model", write("m/tokenizer.json", metaspace.dump()),
+        write("p/tokenizer.json", prefix.dump())}) {
+    const auto opened = tokenizers::open_tokenizer(tokenizer);
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    std::filesystem::remove_all(path("corpus"));
+    write("corpus/1.txt", words);
+    write("corpus/2.txt", lines);
+    write("corpus/3.jsonl", nlohmann::json{{"text", words}}.dump() + "\n" +
+                                nlohmann::json{{"text", "short"}}.dump() + "\n");
+    std::vector<std::uint32_t> wanted;
+    for (const std::string& text : {words, lines, words, std::string("short")}) {
+      (*opened)->encode(text, &wanted);
+      wanted.push_back((*opened)->eos_id());
+    }
+    const auto summary = prepare_dataset({path("corpus")}, **opened, options_);
+    ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+    const auto dataset = Dataset::open_glob(path("out/train-*.tokens"), {});
+    std::vector<std::uint32_t> ids(dataset->token_count());
+    ASSERT_TRUE(dataset->read(0, ids).is_ok());
+    EXPECT_TRUE(ids == wanted) << tokenizer;
+  }
+}
+
+TEST_F(Prepare, ATextThatCannotBeCutIsRefusedByNameBeyondALimit) {
+  const auto opened = tokenizers::open_tokenizer(std::string(TAILOR_TEST_DATA) +
+                                                 "/model/tokenizers/byte_level.json");
+  ASSERT_TRUE(opened.has_value());
+  std::filesystem::remove_all(path("corpus"));
+  write("corpus/1.txt", "short text");
+  write("corpus/2.txt", std::string(300'000, 'a'));
+  options_.validation_fraction = 0;
+  options_.corpus.piece_bytes = 50'000;
+  options_.corpus.uncut_bytes_max = 1'000'000;
+  EXPECT_TRUE(prepare_dataset({path("corpus")}, **opened, options_).has_value());
+  options_.overwrite = true;
+  options_.corpus.uncut_bytes_max = 200'000;
+  write("corpus/3.jsonl", "{\"text\": \"" + std::string(400'000, 'a') + "\"}\n{\"text\":\"b\"}\n");
+  const auto refused = prepare_dataset({path("corpus")}, **opened, options_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.error().message().find("2.txt"), std::string::npos);
+  options_.corpus.skip_bad = true;
+  const auto passed = prepare_dataset({path("corpus")}, **opened, options_);
+  ASSERT_TRUE(passed.has_value()) << passed.error().message();
+  EXPECT_EQ(passed->manifest.splits[kTrain].documents(), 2u);
 }
 
 TEST_F(Prepare, AnotherDataSetIsReplacedOnlyWhenAsked) {

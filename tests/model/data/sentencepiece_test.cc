@@ -109,6 +109,44 @@ TEST_F(SentencePiece, EncodingByWordsGivesTheIdsOfSentencePieceForTheWholeText) 
   }
 }
 
+TEST_F(SentencePiece, PartsOfALongTextHaveTheIdsOfTheWhole) {
+  std::string words, lines, solid;
+  Rng rng(9);
+  const char* some[] = {"the",    "kernel", " ",         "  ",           "\n",  "<i>",
+                        "return", "x->",    "e\xCC\x81", "\xE2\x96\x81", "世界"};
+  while (words.size() < 3'200'000)
+    words += std::string(some[rng.below(11)]) + (rng.below(2) ? " " : "");
+  for (int i = 0; i < 400'000; ++i) lines += "ab\n";
+  while (solid.size() < 3'000'000) solid += static_cast<char>('!' + rng.below(94));
+  const std::string folder = std::string(TAILOR_TEST_DATA) + "/model/tokenizers/";
+  std::vector<std::unique_ptr<tokenizers::SentencePieceTokenizer>> all;
+  all.push_back(train(500));
+  for (const char* name : {"plain.model", "prefixed.model"}) {
+    all.push_back(tokenizers::load_sentencepiece(folder + name).value());
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const std::string& text : {words, lines, solid, std::string(300'000, 'x')}) {
+      // The library itself, for models that are used as they are.
+      std::vector<std::uint32_t> whole, parts;
+      if (all[i]->is_lossless()) all[i]->encode(text, &whole);
+      if (!all[i]->is_lossless()) whole = all[i]->encode_whole(text);
+      bool begins = true;
+      std::size_t count = 0;
+      for (std::string_view rest = text; !rest.empty(); begins = false, ++count) {
+        std::size_t window = 100'000;
+        while (window < rest.size() && (rest[window] & 0xC0) == 0x80) ++window;
+        const bool ends = rest.size() <= window;
+        std::size_t cut = ends ? rest.size() : all[i]->last_cut(rest.substr(0, window));
+        if (cut == 0) cut = rest.size();
+        all[i]->encode_part(rest.substr(0, cut), {begins, cut == rest.size()}, &parts);
+        rest.remove_prefix(cut);
+      }
+      EXPECT_TRUE(parts == whole) << i << ", a text of " << text.size();
+      EXPECT_GT(count, text.size() > 1'000'000 ? 10u : 0u) << i;
+    }
+  }
+}
+
 TEST_F(SentencePiece, LearnsTheWordsOfTheCorpus) {
   const auto tokenizer = train(500);
   std::vector<std::uint32_t> ids;

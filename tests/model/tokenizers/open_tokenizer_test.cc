@@ -44,11 +44,18 @@ json patched(const json& c) {
   return tokenizer;
 }
 
-// Without the tokens that take white space away or stand alone, which GGUF has no word for.
+// Without the tokens that take white space away or stand alone, which GGUF has no word for. The
+// others get the ids that they would have in the library, which a converter asks.
 json without_greedy(json tokenizer) {
   std::erase_if(tokenizer["added_tokens"].get_ref<json::array_t&>(), [](const json& token) {
     return token["single_word"] == true || token["lstrip"] == true || token["rstrip"] == true;
   });
+  const json& vocab = tokenizer["model"]["vocab"];
+  std::size_t next = vocab.size();
+  for (json& token : tokenizer["added_tokens"]) {
+    const std::string content = token["content"];
+    token["id"] = vocab.contains(content) ? vocab[content].get<std::size_t>() : next++;
+  }
   return tokenizer;
 }
 
@@ -260,15 +267,20 @@ TEST_F(OpenTokenizerTest, WhatWouldChangeIdsIsRefusedByName) {
   };
   refused(with("/model/type", "Unigram"), Code::kUnimplemented, "Unigram");
   refused(with("/model/dropout", 0.1), Code::kUnimplemented, "dropout");
-  refused(with("/model/end_of_word_suffix", "</w>"), Code::kUnimplemented, "end_of_word_suffix");
-  refused(with("/normalizer", {{"type", "Lowercase"}}), Code::kUnimplemented, "Lowercase");
-  refused(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}), Code::kUnimplemented,
-          "BertPreTokenizer");
+  refused(with("/normalizer", {{"type", "Precompiled"}}), Code::kUnimplemented, "Precompiled");
+  refused(with("/normalizer", json::parse(R"({"type":"Replace","pattern":{"Regex":"x*"},
+                                             "content":"a"})")),
+          Code::kUnimplemented, "x*");
+  refused(with("/pre_tokenizer", {{"type", "UnicodeScripts"}}), Code::kUnimplemented,
+          "UnicodeScripts");
+  refused(with("/pre_tokenizer", json::parse(R"({"type":"Metaspace","replacement":"_",
+                                                "add_prefix_space":false})")),
+          Code::kUnimplemented, "Metaspace");
   refused(with("/pre_tokenizer", json::parse(R"({"type":"Split","pattern":{"Regex":"(a"},
                                                 "behavior":"Isolated","invert":false})")),
-          Code::kInvalidArgument, "(a");
+          Code::kUnimplemented, "(a");
   refused(with("/pre_tokenizer", json::parse(R"({"type":"Split","pattern":{"Regex":"a"},
-                                                "behavior":"Contiguous","invert":false})")),
+                                                "behavior":"Guessed","invert":false})")),
           Code::kUnimplemented, "Split");
   refused(with("/model/merges/0", "nopair"), Code::kDataLoss, "merge 0");
   refused(with("/model/merges/0", {"\xE2\x98\x83", "b"}), Code::kDataLoss, "merge 0");
@@ -276,7 +288,7 @@ TEST_F(OpenTokenizerTest, WhatWouldChangeIdsIsRefusedByName) {
   refused(with("/model/vocab/!", 2'000'000'000), Code::kDataLoss, "no id");
   refused(with("/model/vocab/!", 9'000'000), Code::kDataLoss, "holes");
   refused(with("/model/vocab/!", 5), Code::kDataLoss, "two pieces have id 5");
-  refused(with("/added_tokens/0/id", 4'000'000'000u), Code::kDataLoss, "added token");
+  refused(with("/added_tokens/0/id", -1), Code::kDataLoss, "added token");
   refused(with("/model/unk_token", "gone"), Code::kDataLoss, "unk_token");
   json no_end = good;
   no_end["added_tokens"].clear();
