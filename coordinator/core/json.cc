@@ -80,9 +80,9 @@ std::string reasons_to_json(const std::map<std::string, std::uint64_t>& reasons)
 Result<std::map<std::string, std::uint64_t>> reasons_from_json(std::string_view text) {
   std::map<std::string, std::uint64_t> reasons;
   if (text.empty()) return reasons;
-  const json object = json::parse(text, nullptr, false);
-  if (!object.is_object()) return damaged("count of reasons", text);
-  for (const auto& [reason, count] : object.items()) {
+  const Result<json> object = parse_json(text);
+  if (!object || !object->is_object()) return damaged("count of reasons", text);
+  for (const auto& [reason, count] : object->items()) {
     if (!count.is_number_unsigned()) return damaged("count of reasons", text);
     reasons[reason] = count.get<std::uint64_t>();
   }

@@ -372,7 +372,9 @@ std::string format_tokenizer(const TokenizerIdentity& tokenizer) {
 
 Result<TokenizerIdentity> parse_tokenizer(std::string_view text, const std::string& name) {
   Fields fields;
-  TokenizerIdentity tokenizer = read_tokenizer(Json::parse(text, nullptr, false), &fields);
+  const Result<Json> json = parse_ordered_json(text);
+  if (!json) return error(Code::kDataLoss, fmt::format("{}: {}", name, json.error().message()));
+  TokenizerIdentity tokenizer = read_tokenizer(*json, &fields);
   if (fields.wrong().empty()) return tokenizer;
   return error(Code::kDataLoss, fmt::format("{} has a missing or impossible \"{}\": it was cut or "
                                             "altered; export the network again",

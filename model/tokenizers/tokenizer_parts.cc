@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "model/pretrained/gguf.h"
 #include "model/tokenizers/open_tokenizer.h"
+#include "model/tokenizers/tokenizer_files.h"
 
 namespace tailor::tokenizers {
 namespace {
@@ -36,28 +37,6 @@ std::string config_of(const Tokenizer& tokenizer, const std::optional<std::strin
     config["add_bos_token"] = tokenizer.adds_bos();
   }
   return dump_json(config);
-}
-
-/// The token with that id in a tokenizer.json.
-std::optional<std::string> token_text(const nlohmann::json& json, std::uint32_t id) {
-  const auto has_id = [id](const nlohmann::json& value) {
-    return value.is_number_unsigned() && value.get<std::uint64_t>() == id;
-  };
-  if (!json.is_object()) return {};
-  if (const auto added = json.find("added_tokens"); added != json.end() && added->is_array()) {
-    for (const auto& token : *added) {
-      if (token.is_object() && token.contains("id") && has_id(token["id"]) &&
-          token.contains("content") && token["content"].is_string()) {
-        return token["content"].get<std::string>();
-      }
-    }
-  }
-  const auto vocabulary = nlohmann::json::json_pointer("/model/vocab");
-  if (!json.contains(vocabulary) || !json[vocabulary].is_object()) return {};
-  for (const auto& [text, value] : json[vocabulary].items()) {
-    if (has_id(value)) return text;
-  }
-  return {};
 }
 
 void put(std::string& out, const void* bytes, std::size_t size) {
@@ -124,11 +103,15 @@ Result<std::vector<TokenizerPart>> read_tokenizer_parts(const std::string& path,
   }
   if (config.error().code() != Code::kNotFound) return error(config.error());
   if (is_json) {
-    const auto json = nlohmann::json::parse(parts[0].content, nullptr, false);
-    const std::optional<std::uint32_t> bos_id = tokenizer.bos_id();
-    parts.push_back({kConfigFile, config_of(tokenizer, token_text(json, tokenizer.eos_id()),
-                                            bos_id ? token_text(json, *bos_id) : std::nullopt,
-                                            "PreTrainedTokenizerFast")});
+    // The reader knows which id a token has: not always the file's.
+    TAILOR_ASSIGN_OR_RETURN(const TokenizerSpec spec,
+                            read_tokenizer_json(parts[0].content, {}, parts[0].file));
+    const auto text_of = [&spec](std::optional<std::uint32_t> id) {
+      return id && *id < spec.pieces.size() ? std::optional(spec.pieces[*id]) : std::nullopt;
+    };
+    parts.push_back(
+        {kConfigFile, config_of(tokenizer, text_of(tokenizer.eos_id()), text_of(tokenizer.bos_id()),
+                                "PreTrainedTokenizerFast")});
   }
   return parts;
 }
