@@ -17,7 +17,7 @@
 namespace tailor::tokenizers {
 namespace {
 
-constexpr int kDepthMax = 100;                // groups within groups
+constexpr int kGroupDepthMax = 100;                // groups within groups
 constexpr std::size_t kPatternMax = 1 << 14;  // bytes; published ones have a few hundred
 constexpr std::size_t kPositionsMax = 2000;
 constexpr unsigned kRepeatMax = 1000;
@@ -128,7 +128,7 @@ class Parser {
   }
 
   Result<Node> either(int depth, bool folds) {
-    if (depth > kDepthMax) return error(refuse("groups so deep"));
+    if (depth > kGroupDepthMax) return error(refuse("groups so deep"));
     Node node;
     node.kind = Node::Kind::kEither;
     for (;;) {
@@ -324,7 +324,7 @@ class Parser {
 
   // A class in brackets, as one of ICU.
   Result<std::string> bracket(int depth) {
-    if (depth > kDepthMax) return error(refuse("classes so deep"));
+    if (depth > kGroupDepthMax) return error(refuse("classes so deep"));
     ++at_;
     std::string set = "[";
     if (take("^")) set += '^';
