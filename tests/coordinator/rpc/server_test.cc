@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <set>
 
+#include "protocol/channel.h"
 #include "protocol/convert.h"
 #include "storage/sqlite_store.h"
 #include "tailor/v1/coordinator.grpc.pb.h"
