@@ -224,7 +224,8 @@ std::string canonical_json(const Architecture& a) {
 
 Result<Architecture> architecture_from_json(std::string_view json) {
   auto parsed = parse_json(json);
-  if (!parsed) return error(parsed.error().with_context("architecture JSON"));
+  if (!parsed)
+    return error(parsed.error().with_context("architecture JSON: this is not a JSON object"));
   const Json root = *std::move(parsed);
   if (!root.is_object()) {
     return error(Code::kInvalidArgument, "architecture JSON: this is not a JSON object");

@@ -75,22 +75,34 @@ std::vector<std::string> fuzz_seeds() {
           "pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first",)"
       R"("split":true},
           "model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":"<unk>",
-          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},"merges":[["\u2581","a"]]}})",
+          "vocab":{"<unk>":0,"<eos>":1,"<0x0A>":2,"a":3,"\u2581":4,"\u2581a":5},
+          "merges":[["\u2581","a"]]}})",
       // Ids with holes and twice, the same token twice, flags, steps before and behind ByteLevel.
-      R"({"version":"1.0","added_tokens":[{"id":9,"content":" a","lstrip":true,"rstrip":true},{"id":9,"content":"b",
-          "single_word":true,"normalized":true},{"id":2,"content":" a","special":true},{"id":4000000000,"content":"</s>"}],
+      R"({"version":"1.0","added_tokens":[{"id":9,"content":" a","lstrip":true,"rstrip":true},{
+          "id":9,"content":"b",
+          "single_word":true,"normalized":true},{"id":2,"content":" a","special":true},{
+          "id":4000000000,"content":"</s>"}],
           "normalizer":{"type":"Sequence","normalizers":[{"type":"BertNormalizer","clean_text":true,
-          "handle_chinese_chars":true,"strip_accents":null,"lowercase":true},{"type":"Strip","strip_left":true,
-          "strip_right":false},{"type":"Replace","pattern":{"Regex":"[^\w\s]{2,}|\x{61}++"},"content":"ab"},{"type":"Nmt"},
-          {"type":"StripAccents"},{"type":"Lowercase"}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
-          {"type":"Punctuation","behavior":"Contiguous"},{"type":"WhitespaceSplit"},{"type":"ByteLevel","add_prefix_space":true,
-          "use_regex":false},{"type":"Digits","individual_digits":true}]},"post_processor":{"type":"RobertaProcessing",
-          "cls":["</s>",3]},"padding":{"strategy":"BatchLongest"},"model":{"type":"BPE","fuse_unk":true,"unk_token":"b",
+          "handle_chinese_chars":true,"strip_accents":null,"lowercase":true},{"type":"Strip",
+          "strip_left":true,
+          "strip_right":false},{"type":"Replace","pattern":{"Regex":"[^\w\s]{2,}|\x{61}++"},
+          "content":"ab"},{"type":"Nmt"},
+          {"type":"StripAccents"},{"type":"Lowercase"}]},"pre_tokenizer":{"type":"Sequence",
+          "pretokenizers":[
+          {"type":"Punctuation","behavior":"Contiguous"},{"type":"WhitespaceSplit"},{
+          "type":"ByteLevel","add_prefix_space":true,
+          "use_regex":false},{"type":"Digits","individual_digits":true}]},"post_processor":{
+          "type":"RobertaProcessing",
+          "cls":["</s>",3]},"padding":{"strategy":"BatchLongest"},"model":{"type":"BPE",
+          "fuse_unk":true,"unk_token":"b",
           "vocab":{"a":0,"b":1,"ab":2},"merges":["#version","a b"]}})",
-      R"({"added_tokens":[{"id":0,"content":"</s>"}],"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Whitespace"},
-          {"type":"CharDelimiterSplit","delimiter":"b"},{"type":"Metaspace","replacement":"_","add_prefix_space":true,
+      R"({"added_tokens":[{"id":0,"content":"</s>"}],"pre_tokenizer":{"type":"Sequence",
+          "pretokenizers":[{"type":"Whitespace"},
+          {"type":"CharDelimiterSplit","delimiter":"b"},{"type":"Metaspace","replacement":"_",
+          "add_prefix_space":true,
           "str_rep":"_"},{"type":"BertPreTokenizer"}]},"model":{"continuing_subword_prefix":"##",
-          "end_of_word_suffix":"</w>","byte_fallback":false,"ignore_merges":true,"vocab":{"a":0,"##b</w>":1,"ab</w>":2,"##a":3},
+          "end_of_word_suffix":"</w>","byte_fallback":false,"ignore_merges":true,"vocab":{"a":0,
+          "##b</w>":1,"ab</w>":2,"##a":3},
           "merges":[["a","##b</w>"]]}})",
       sentencepiece,
   };
