@@ -36,8 +36,8 @@
 //
 // Cost: a few rounds of a sparse matching with some twenty pairs a point, each (n + m) log(n + m)
 // and the windows; m bars within a small distance of each other, but not equal, may need all m^2
-// pairs and the time of a dense assignment. Memory: some hundred bytes a point, times ten. Source: Kerber, Morozov,
-// Nigmetov, ACM JEA 22, 2017, for the geometry of the problem.
+// pairs and the time of a dense assignment. Memory: some hundred bytes a point, times ten. Source:
+// Kerber, Morozov, Nigmetov, ACM JEA 22, 2017, for the geometry of the problem.
 //
 // Threads: pure function, one thread.
 #pragma once

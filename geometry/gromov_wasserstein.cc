@@ -444,10 +444,8 @@ Permutation kicked(const Permutation& p, Rng rng) {
 double gromov_memory_bytes(std::size_t points, const GromovOptions& options) {
   const double n = static_cast<double>(points);
   const double square = 8 * n * static_cast<double>(PaddedRows::padded_width(points));
-  // The identity, the profile, the product and the refinement; of restarts one batch at a time.
-  const double starts = options.identity_only
-                            ? 1
-                            : 4 + options.random_starts + std::min(options.restarts, kRestartBatch);
+  // The identity, the profile, the product and the refinement; restarts take the place of others.
+  const double starts = options.identity_only ? 1 : 4 + options.random_starts;
   // Both matrices, scaled; then, first, both sorted (rows, entries, and while one of them is made
   // two lists of edges) with a cost matrix, later a cost matrix and a product a start and, while a
   // thread swaps pairs, three more.
@@ -611,10 +609,13 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
       descend(from, starts.size());
       if (open()) polish(polished, starts.size());
       const int restarts = n <= kRestartedMax || may_be_copy ? options.restarts : 0;
+      // No more at a time than there were starts, whose matrices are not needed any more.
+      const int batch = std::min(kRestartBatch, options.random_starts + 2);
+      for (std::size_t s = 1; s < starts.size(); ++s) descents[s]->finish();
       for (int done = 0; done < restarts && open();) {
         const std::size_t first = starts.size();
         const Permutation& best_so_far = descents[lowest_start()]->permutation();
-        for (int k = 0; k < kRestartBatch && done < restarts; ++k, ++done) {
+        for (int k = 0; k < batch && done < restarts; ++k, ++done) {
           const std::string name = fmt::format("restart {}", done);
           starts.push_back({name, kicked(best_so_far, Rng::split(options.seed, "gromov " + name))});
         }

@@ -27,14 +27,14 @@
 // the earlier start.
 //
 // Copies. Where no bound below tells the two sides apart (two regular graphs, a relabelled cloud),
-// they may be one up to the order of the points, and descent rarely finds the order of a graph: many
-// entries are equal, so many steps lead nowhere. Then a relabelling that makes the matrices equal is
-// looked for (matrix_isomorphism.h), up to 1e8 + 64 n^2 log n steps, and is the start "refinement".
-// Its energy is 0 and certifies itself.
+// they may be one up to the order of the points, and descent rarely finds the order of a graph:
+// many entries are equal, so many steps lead nowhere. Then a relabelling that makes the matrices
+// equal is looked for (matrix_isomorphism.h), up to 1e8 + 64 n^2 log n steps, and is the start
+// "refinement". Its energy is 0 and certifies itself.
 //
 // Restarts, as many as asked for while the value is not certified: the best permutation so far with
-// a quarter of its points shuffled, in batches of eight. Beyond 256 points only where no bound tells
-// the sides apart.
+// a quarter of its points shuffled, in batches of eight. Beyond 256 points only where no bound
+// tells the sides apart.
 //
 // Bounds. E(identity) >= min E >= each of
 //   norm bound     (sqrt mean A^2 - sqrt mean B^2)^2
@@ -65,7 +65,8 @@ namespace tailor::geometry {
 struct GromovOptions {
   /// At least 0; with 0 the value does not depend on the order of the points.
   int random_starts = 8;
-  /// Further starts while the value is not certified, at least 0; each costs what a random one does.
+  /// Further starts while the value is not certified, at least 0; each costs what a random one
+  /// does.
   int restarts = 0;
   std::uint64_t seed = 0;
   int iterations_max = 200;  ///< conditional-gradient steps a start

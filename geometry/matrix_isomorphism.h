@@ -8,9 +8,9 @@
 // together with each point of B of that colour in turn, and all is refined again (McKay, Congr.
 // Numer. 30, 1981).
 //
-// Signatures are sums of 64-bit hashes, changed by what changes colour; of a colour that splits, the
-// largest part keeps it. Entries count as equal when they lie within `tolerance` of each other, or
-// are joined by a chain of such entries.
+// Signatures are sums of 64-bit hashes, changed by what changes colour; of a colour that splits,
+// the largest part keeps it. Entries count as equal when they lie within `tolerance` of each other,
+// or are joined by a chain of such entries.
 //
 // Cost: n^2 log n to sort the entries, and about n^2 log n a branch of the search; graphs in use
 // need one branch. Memory: some 16 n^2 bytes.

@@ -15,8 +15,8 @@ namespace tailor::protocol {
 std::shared_ptr<grpc::Channel> open_channel(const std::string& target,
                                             grpc::ChannelArguments arguments = {});
 
-/// "http_proxy=...": the proxy that the environment names and that is not used; "" when none is
-/// set.
+/// "http_proxy=...": the proxy that the environment names and that is not used, without its user
+/// and password; "" when none is set.
 std::string unused_proxy();
 
 }  // namespace tailor::protocol

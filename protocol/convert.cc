@@ -6,6 +6,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -543,10 +544,14 @@ void find_unknown(const nlohmann::json& value, const google::protobuf::Descripto
     for (const auto& item : value) find_unknown(item, type, prefix, unknown);
   }
   if (!value.is_object()) return;
+  std::set<int> seen;
   for (const auto& [key, inner] : value.items()) {
     const auto* field = type.FindFieldByName(key);
     if (field == nullptr) field = type.FindFieldByCamelcaseName(key);
-    if (field == nullptr) {
+    if (field != nullptr && !seen.insert(field->number()).second) {
+      unknown->push_back(prefix + key + " (" + field->name() +
+                         " in another spelling, given twice)");
+    } else if (field == nullptr) {
       const std::string hint = hint_for(key, type);
       unknown->push_back(prefix + key +
                          (hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint)));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "storage/chunk.h"
+#include "storage/query_memory.h"
 #include "storage/sqlite_connection.h"
 
 namespace tailor::storage {
@@ -18,7 +19,8 @@ namespace {
 
 constexpr int kProgressInstructions = 1000;  // of SQLite's machine, between two looks at the clock
 constexpr int kValueBytesMax = 16 << 20;     // of one value: above any that is stored
-constexpr std::uint64_t kCellBytes = 16;     // of one value in an answer, beside its text
+constexpr std::int64_t kQueryBytesMax = 256 << 20;  // that SQLite holds for one query
+constexpr std::uint64_t kCellBytes = 16;            // of one value in an answer, beside its text
 constexpr int kExpressionDepthMax = 100;
 constexpr int kCompoundMax = 50;
 constexpr int kPatternBytesMax = 500;  // of LIKE and GLOB
@@ -34,6 +36,7 @@ struct Guard {
   const Clock* clock = nullptr;
   const std::function<Status()>* stop = nullptr;
   Status stopped;  // what `stop` said
+  const QueryMemory* memory = nullptr;
 };
 
 int authorize(void* context, int action, const char* first, const char* second, const char*,
@@ -149,6 +152,11 @@ Status user_status(const Guard& guard, Connection& db, int result, const QueryLi
                               limits.time_ms_max));
   }
   if (!guard.stopped.is_ok()) return guard.stopped;
+  if (guard.memory != nullptr && guard.memory->exceeded()) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("SQL: the query needs more than {} MiB of memory; narrow it",
+                              kQueryBytesMax >> 20));
+  }
   const std::string why = sqlite3_errmsg(db.handle());
   const int primary = result & 0xff;
   if (primary == SQLITE_ERROR || primary == SQLITE_TOOBIG || primary == SQLITE_RANGE ||
@@ -206,6 +214,9 @@ Result<Table> guarded_query(const std::string& path, std::string_view sql,
   guard.stop = &limits.stop;
   guard.deadline_ms = clock.now_ms() + std::max<std::int64_t>(limits.time_ms_max, 0);
   return guarded(nullptr, path, [&]() -> Result<Table> {
+    install_query_memory();
+    const QueryMemory memory(kQueryBytesMax, [&guard] { return progress(&guard) != 0; });
+    guard.memory = &memory;
     Connection db(path, SQLite::OPEN_READONLY);
     prepare_connection(db, guard);
     RawStatement statement;

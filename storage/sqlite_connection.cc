@@ -8,6 +8,8 @@
 
 #include <system_error>
 
+#include "storage/query_memory.h"
+
 namespace tailor::storage {
 namespace {
 
@@ -88,7 +90,7 @@ void throw_corrupt(std::string_view what) {
 }
 
 Connection::Connection(const std::string& path, int flags)
-    : db_(path, flags | SQLite::OPEN_NOMUTEX, kBusyTimeoutMs) {
+    : db_((install_query_memory(), path), flags | SQLite::OPEN_NOMUTEX, kBusyTimeoutMs) {
   sqlite3_extended_result_codes(handle(), 1);
 }
 

@@ -330,8 +330,10 @@ void run_gw(const Context& context, const GwOptions& options) {
     distance.spacing = file_y.file.spacing();
     b = require_input(geometry::pairwise_distances(y.view(), distance), options.y);
   }
-  note_duplicates(out, a, options.x);
-  note_duplicates(out, b, options.y);
+  if (!options.metric.distances) {  // in a graph's matrix 0 may stand for "no edge"
+    note_duplicates(out, a, options.x);
+    note_duplicates(out, b, options.y);
+  }
   const double n = static_cast<double>(std::max(a.count(), b.count()));
   const int starts = options.gromov.random_starts + 3 +
                      (n <= geometry::kRestartedMax ? options.gromov.restarts : 0);

@@ -87,7 +87,8 @@ Exit watch_sweep(Context& context, const v1::SweepRef& sweep, double interval_s)
     if (s.state() != v1::SWEEP_STATE_RUNNING && s.state() != v1::SWEEP_STATE_PAUSED) {
       if (redraw) std::fputc('\n', stderr);
       const auto usable = s.completed() + s.stopped();
-      const bool bad = s.failed() > 0 || usable == 0 || s.state() != v1::SWEEP_STATE_COMPLETED;
+      const bool bad = s.failed() > 0 || usable == 0 || s.state() != v1::SWEEP_STATE_COMPLETED ||
+                       s.search_points() > s.search_tried();  // the search gave up
       std::string text =
           fmt::format("{} {}: {} completed, {} failed, {} cancelled", sweep_text(s.id()),
                       state_name(s.state()), s.completed(), s.failed(), s.cancelled());

@@ -197,9 +197,11 @@ std::string outcome_text(const Sweep& sweep) {
   for (const auto& [reason, count] : sweep.infeasible_reasons) reasons.push_back({count, reason});
   std::sort(reasons.rbegin(), reasons.rend());
   std::string text =
-      empty ? fmt::format("no point of the space is feasible: {} were tried", sweep.row.infeasible)
-            : fmt::format("the search gave up after {} infeasible points", sweep.row.infeasible);
-  if (unseen > 0) text += fmt::format(", {} were not", unseen);
+      !empty ? fmt::format("the search gave up after {} infeasible points", sweep.row.infeasible)
+      : unseen > 0
+          ? fmt::format("none of the {} points that were tried is feasible", sweep.row.infeasible)
+          : fmt::format("no point of the space is feasible: {} were tried", sweep.row.infeasible);
+  if (unseen > 0) text += fmt::format("; {} points were never tried", unseen);
   for (const auto& [count, reason] : reasons) text += fmt::format("; {}: {}", count, reason);
   return text + ". `tailor plan` says why points fail";
 }

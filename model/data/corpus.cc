@@ -97,8 +97,12 @@ JsonShape json_shape(const std::string& path) {
   JsonText json("\xFF");  // no member is called that
   json.start();
   std::string unused;
-  if (!json.feed(line, &unused).empty()) return JsonShape::kOther;
-  return json.finish() == "has no such member" ? JsonShape::kLines : JsonShape::kOther;
+  // A pretty-printed value ends too late for a line. What is wrong with a line otherwise, reading
+  // the lines will say.
+  if (start[first] != '{') return JsonShape::kOther;
+  if (!json.feed(line, &unused).empty()) return JsonShape::kLines;
+  const std::string_view end = json.finish();
+  return end.empty() || end == "has no such member" ? JsonShape::kLines : JsonShape::kOther;
 }
 
 bool ends_in_json(const std::string& path) {

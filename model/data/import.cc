@@ -98,8 +98,10 @@ std::string other_readings(const std::vector<std::uint16_t>& halves, std::uint32
                         big_endian ? " big-endian" : "",
                         big_endian ? "" : fmt::format(" (--id-bytes {})", bytes));
   };
-  add(2, false, [&](std::size_t i) { return std::uint32_t{halves[i]}; });
-  add(2, true, [&](std::size_t i) { return std::uint32_t{turned(halves[i])}; });
+  if (wider_ids(halves) == 0) {  // halves of wider ids always "fit"
+    add(2, false, [&](std::size_t i) { return std::uint32_t{halves[i]}; });
+    add(2, true, [&](std::size_t i) { return std::uint32_t{turned(halves[i])}; });
+  }
   add(4, false, [&](std::size_t i) { return halves[i] | std::uint32_t{halves[i + 1]} << 16; });
   add(4, true, [&](std::size_t i) {
     return std::uint32_t{turned(halves[i])} << 16 | turned(halves[i + 1]);

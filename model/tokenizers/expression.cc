@@ -17,7 +17,7 @@
 namespace tailor::tokenizers {
 namespace {
 
-constexpr int kGroupDepthMax = 100;                // groups within groups
+constexpr int kGroupDepthMax = 100;           // groups within groups
 constexpr std::size_t kPatternMax = 1 << 14;  // bytes; published ones have a few hundred
 constexpr std::size_t kPositionsMax = 2000;
 constexpr unsigned kRepeatMax = 1000;
@@ -35,9 +35,10 @@ constexpr std::string_view kProperties[] = {
 // As sets of ICU: Oniguruma's \w lacks the joiners that ICU's has.
 constexpr std::string_view kSpaceSet = "\\p{White_Space}";
 constexpr std::string_view kDigitSet = "\\p{Nd}";
-// Of Latin-1 it has all digits of other kinds too.
+// Of Latin-1 it has all digits of other kinds too, but not within a class.
 constexpr std::string_view kWordSet =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}\\x{BD}\\x{BE}";
+constexpr std::string_view kClassWordSet = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
 // What pre-tokenizers without an expression of their own cut by; no name that a file could have.
 // \w of Rust's expressions, and punctuation: of ASCII with the symbols, else as in Unicode 8.
@@ -352,7 +353,7 @@ class Parser {
         ++at_;
         if (peek() == '[') return error(refuse("such a range"));
         if (peek() == '\\') {
-          TAILOR_ASSIGN_OR_RETURN(one, escape());
+          TAILOR_ASSIGN_OR_RETURN(one, escape(/*in_class=*/true));
         } else {
           one = literal();
         }
@@ -365,7 +366,7 @@ class Parser {
         return error(refuse("a - within a class"));  // after a range or a class: read differently
       }
       if (c == '\\') {
-        TAILOR_ASSIGN_OR_RETURN(one, escape());
+        TAILOR_ASSIGN_OR_RETURN(one, escape(/*in_class=*/true));
       } else {
         one = literal();
       }
@@ -375,7 +376,7 @@ class Parser {
   }
 
   // What a backslash begins, as the inner of a class of ICU: one \x{...}, or a set.
-  Result<std::string> escape() {
+  Result<std::string> escape(bool in_class = false) {
     ++at_;
     if (at_end()) return error(refuse("a \\ at the end"));
     const char c = pattern_[at_];
@@ -392,7 +393,7 @@ class Parser {
         return known(kDigitSet, c == 'D');
       case 'w':
       case 'W':
-        return known(kWordSet, c == 'W');
+        return known(in_class ? kClassWordSet : kWordSet, c == 'W');
       case 'n':
         return known("\\x{A}", false);
       case 'r':

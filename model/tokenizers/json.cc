@@ -510,14 +510,20 @@ std::optional<CutBehavior> JsonReader::behavior_of(std::string_view name) {
 }
 
 Status JsonReader::read_split(const json& step) {
+  const std::optional<CutBehavior> behavior = behavior_of(text_or(step, "behavior", ""));
+  if (!behavior || !has_flag(step, "invert")) return unknown("split", step);
   Cut cut;
+  cut.behavior = *behavior;
+  cut.invert = flag_or(step, "invert", false);
   const json pattern = step.value("pattern", json());
   if (pattern.is_object()) cut.regex = text_or(pattern, "Regex", "");
   if (pattern.is_object() && cut.regex.empty()) {
     const std::string literal = text_or(pattern, "String", "");
     if (literal.empty()) return unknown("split", step);
-    // In normalised text there is no such space any more: the published Gemma files cut so.
-    if (spec_.word_steps.empty() && !spec_.normalizer.empty()) {
+    // In normalised text there is no such space any more: the published Gemma files cut so. (All
+    // but what matches would be removed.)
+    const bool removes_all = cut.invert && cut.behavior == CutBehavior::kRemoved;
+    if (spec_.word_steps.empty() && !spec_.normalizer.empty() && !removes_all) {
       const NormalizerStep& last = spec_.normalizer.back();
       if (last.kind == NormalizerStep::Kind::kReplace && last.from == literal && literal == " " &&
           last.to.find(literal) == std::string::npos) {
@@ -526,10 +532,7 @@ Status JsonReader::read_split(const json& step) {
     }
     cut.regex = literal_expression(literal);
   }
-  const std::optional<CutBehavior> behavior = behavior_of(text_or(step, "behavior", ""));
-  if (cut.regex.empty() || !behavior || !has_flag(step, "invert")) return unknown("split", step);
-  cut.behavior = *behavior;
-  cut.invert = flag_or(step, "invert", false);
+  if (cut.regex.empty()) return unknown("split", step);
   spec_.word_steps.push_back({.cut = std::move(cut)});
   return Status::ok();
 }

@@ -57,7 +57,25 @@ Status check_regex_text(std::u16string_view pattern) {
 
 Status probe_regex(URegularExpression* regex, std::u16string_view pattern) {
   std::u16string letters;  // that the expression names
-  for (const char16_t c : pattern) {
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    char16_t c = pattern[i];
+    if (c == u'\\') {
+      // Literals are written as \x{62}; other escapes stand for classes.
+      const bool is_code =
+          i + 2 < pattern.size() && pattern[i + 1] == u'x' && pattern[i + 2] == u'{';
+      if (!is_code) {
+        ++i;
+        continue;
+      }
+      std::uint32_t code = 0;
+      for (i += 3; i < pattern.size() && pattern[i] != u'}'; ++i) {
+        const char16_t digit = pattern[i];
+        const int value = digit <= u'9' ? digit - u'0' : (digit | 0x20) - u'a' + 10;
+        code = code * 16 + static_cast<std::uint32_t>(value);
+      }
+      if (code > 0xFFFF) continue;
+      c = static_cast<char16_t>(code);
+    }
     const bool is_letter =
         (c >= u'a' && c <= u'z') || (c >= u'A' && c <= u'Z') || (c >= u'0' && c <= u'9');
     const bool meets_itself =

@@ -5,9 +5,9 @@
 // Models trained by tailor-tokenize are lossless: BPE with byte fallback over unchanged text,
 // decode(encode(x)) == x for every UTF-8 text. Their pieces never cross from a word into the next
 // space, so words are encoded once and remembered; the ids are those SentencePiece gives the whole
-// text. Other SentencePiece models are used as they are, document by document. Long documents are cut where no
-// piece of a BPE model crosses, and nothing is put before the parts but the first; those of other
-// types (unigram), or with rules of their own, cannot be cut.
+// text. Other SentencePiece models are used as they are, document by document. Long documents are
+// cut where no piece of a BPE model crosses, and nothing is put before the parts but the first;
+// those of other types (unigram), or with rules of their own, cannot be cut.
 #pragma once
 
 #include <cstdint>

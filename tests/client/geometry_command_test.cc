@@ -560,7 +560,7 @@ TEST_F(GeometryCommand, ImpossibleAllocationsAreNamed) {
               AllOf(HasSubstr("\"budget\""), HasSubstr("2^53")));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 9, "tolerance": -1})"), HasSubstr("tolerance"));
   EXPECT_THAT(refused("{\"work\": " + std::string(100000, '[') + std::string(100000, ']') + "}"),
-              HasSubstr("nested too deeply"));
+              HasSubstr("nested more than 128 deep"));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 1e15, "q": 1})"), HasSubstr("multiple"));
   EXPECT_THAT(refused(R"({"work": [1, 2], "budget": 3, "width_unit": "x"})"),
               HasSubstr("relative"));

@@ -291,6 +291,19 @@ TEST(DiagramDistance, BadInputIsRefusedByName) {
   EXPECT_FALSE(parse_ground_norm("3").has_value());
 }
 
+// Every bar moved by 1e-11: the distance is sqrt(20) 1e-11 (births and deaths differ by less than
+// the rounding of the bars' own powers).
+TEST(DiagramDistance, ADistanceFarBelowTheBarsIsNotLostToTheirRounding) {
+  Diagram a, b;
+  for (int i = 0; i < 20; ++i) {
+    a.push_back({i * 1e-9, 1});
+    b.push_back({(i * 7 % 20) * 1e-9 + 1e-11, 1});
+  }
+  const DiagramDistance result = distance_of(a, b);
+  EXPECT_NEAR(result.distance, std::sqrt(20.0) * 1e-11, 1e-15);
+  EXPECT_LE(result.lower_bound, result.distance);
+}
+
 // Rounding can make the diagonal look cheaper than an equal bar; equal diagrams are still at 0.
 TEST(DiagramDistance, EqualDiagramsOfNearlyEqualBarsAreAtDistanceZero) {
   Rng rng(12);

@@ -224,6 +224,12 @@ TEST(SpecFile, UnknownKeysAreNamedAtOnceWithWhatTheyMayHaveMeant) {
   EXPECT_THAT(message, HasSubstr("architecture.widths.dh"));
 }
 
+TEST(SpecFile, OneFieldInTwoSpellingsIsRefused) {
+  json given = json::parse(smallest());
+  given["train"]["batchTokens"] = 256;
+  EXPECT_THAT(refusal(given), HasSubstr("batch_tokens in another spelling, given twice"));
+}
+
 TEST(SpecFile, AnOlmo2HasItsOwnDefaults) {
   json given = json::parse(smallest());
   given["architecture"]["family"] = "FAMILY_OLMO2";

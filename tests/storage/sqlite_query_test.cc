@@ -187,6 +187,20 @@ TEST_F(SqliteQuery, AnEndlessQueryIsStopped) {
   EXPECT_TRUE(store_->trial(TrialId{1}).has_value());
 }
 
+// SQLite writes a table expression out once for each place that names it: 2^30 here.
+TEST_F(SqliteQuery, AQueryThatNeedsAllMemoryIsRefused) {
+  std::string sql = "WITH a0 AS (SELECT 1 x)";
+  for (int i = 1; i <= 30; ++i) {
+    sql += ", a" + std::to_string(i) + " AS (SELECT * FROM a" + std::to_string(i - 1) +
+           " UNION ALL SELECT * FROM a" + std::to_string(i - 1) + ")";
+  }
+  const Status refused = status(sql + " SELECT count(*) FROM a30");
+  EXPECT_TRUE(refused.code() == Code::kResourceExhausted ||
+              refused.code() == Code::kDeadlineExceeded)
+      << refused.to_string();
+  EXPECT_TRUE(store_->trial(TrialId{1}).has_value());
+}
+
 TEST_F(SqliteQuery, AHugeValueIsRefused) {
   EXPECT_EQ(status("SELECT zeroblob(1000000000)").code(), Code::kInvalidArgument);
 }

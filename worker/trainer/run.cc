@@ -295,7 +295,7 @@ EndReport Run::trial(const protocol::TrialSpec& given, train::TrialObserver& obs
   std::optional<protocol::TrialSpec> spec = given;
   try {
     spec->device = device_of(spec->device, std::max(0, options_.local_rank));
-    at::set_num_threads(spec->threads);
+    at::set_num_threads(std::max(1, spec->threads));  // the spec is checked later
     // Denormal numbers (old moments of rare tokens) cost a hundred times their worth.
     at::globalContext().setFlushDenormal(true);
     const auto device = open_device(spec->device);

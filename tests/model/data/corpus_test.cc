@@ -343,6 +343,17 @@ TEST_F(Corpus, JsonLinesAndTextAreReadUnderAllTheirNames) {
   EXPECT_TRUE(passed_over_.empty());
 }
 
+TEST_F(Corpus, ADamagedFirstLineOfJsonLinesIsAnErrorAndNoOtherKindOfFile) {
+  write("c/t.txt", "text");
+  for (const std::string& first : {std::string("{\"text\":\"a\"}\0garbage", 20),
+                                   std::string("{\"text\": \"x\"} {\"text\": 1}")}) {
+    write("c/a.json", first + "\n{\"text\": \"b\"}\n");
+    const auto all = documents({path("c")});
+    ASSERT_FALSE(all.has_value());
+    EXPECT_NE(all.error().message().find("a.json"), std::string::npos) << all.error().to_string();
+  }
+}
+
 TEST_F(Corpus, WhatAFolderHoldsBesidesIsCountedByKind) {
   write("c/a.txt", "text");
   write("c/sub/one.PDF", "x");

@@ -38,6 +38,13 @@ TEST(Expression, MeansWhatItMeansToOniguruma) {
   EXPECT_EQ(matches(literal_expression("a.[\\"), "xa.[\\"), Found{"a.[\\"});
 }
 
+// As the library tokenizers 0.23.3 does.
+TEST(Expression, AWordCharacterWithinAClassIsNoDigitOfAnotherKind) {
+  EXPECT_EQ(matches(R"(\w+)", "a\xC2\xB2 \xC2\xBD"), (Found{"a\xC2\xB2", "\xC2\xBD"}));
+  EXPECT_EQ(matches(R"([\w]+)", "a\xC2\xB2 \xC2\xBD"), (Found{"a"}));
+  EXPECT_EQ(matches(R"([^\w\s]+)", "a\xC2\xB2 \xC2\xBD"), (Found{"\xC2\xB2", "\xC2\xBD"}));
+}
+
 TEST(Expression, WhatTheEnginesReadDifferentlyIsRefusedByName) {
   const auto refusal = [](std::string_view pattern) {
     const auto expression = Expression::parse(pattern);

@@ -102,8 +102,8 @@ TEST(TextCutter, LongTextsNeedNoDeepStack) {
 }
 
 TEST(TextCutter, AnExpressionThatWouldNeverEndIsRefused) {
-  for (const char* regex :
-       {"(a+)+b", "(a|a)*b", "(ab|ab)*c", "(\\s+)+x", "([a-z]+)*1", "(\\p{L}|\\p{L})+9"}) {
+  for (const char* regex : {"(a+)+b", "(\\x{62}+)+x", "(\\x{71}|\\x{71})+z", "(a|a)*b", "(ab|ab)*c",
+                            "(\\s+)+x", "([a-z]+)*1", "(\\p{L}|\\p{L})+9"}) {
     const auto cutter = TextCutter::create({{regex}});
     ASSERT_FALSE(cutter.has_value()) << regex;
     EXPECT_EQ(cutter.error().code(), Code::kUnimplemented);
