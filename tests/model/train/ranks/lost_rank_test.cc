@@ -29,17 +29,22 @@ constexpr int kRanks = 2;
 // Where the ranks, threads of this process, put their tensors.
 class Exchange {
  public:
-  // The tensors of all ranks for operation `number`, or of those that had come when it was cut.
+  // The tensors of all ranks for operation `number`, or this rank's alone when it was cut before all
+  // had come.
   std::vector<at::Tensor> meet(int rank, int number, const at::Tensor& mine) {
     std::unique_lock lock(mutex_);
-    std::map<int, at::Tensor>& parts = parts_[number];
-    parts[rank] = mine.clone();
+    Operation& operation = operations_[number];
+    operation.parts[rank] = mine.clone();
+    operation.complete = !cut_ && operation.parts.size() == kRanks;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return cut_ || parts.size() == kRanks; });
-    if (parts.size() < kRanks && mine.numel() == 1) ++partial_losses_;
-    changed_.notify_all();
+    changed_.wait(lock, [&] { return cut_ || operation.complete; });
+    if (!operation.complete) {
+      if (mine.numel() == 1) ++partial_losses_;
+      changed_.notify_all();
+      return {operation.parts[rank]};
+    }
     std::vector<at::Tensor> all;
-    for (const auto& [_, part] : parts) all.push_back(part);
+    for (const auto& [_, part] : operation.parts) all.push_back(part);
     return all;
   }
   // From now on nobody waits for anybody.
@@ -63,9 +68,14 @@ class Exchange {
   }
 
  private:
+  struct Operation {
+    std::map<int, at::Tensor> parts;  // by rank
+    bool complete = false;            // before it was cut
+  };
+
   std::mutex mutex_;  // guards all
   std::condition_variable changed_;
-  std::map<int, std::map<int, at::Tensor>> parts_;  // operation -> rank -> tensor
+  std::map<int, Operation> operations_;  // by number
   bool cut_ = false;
   int partial_losses_ = 0;
   c10d::ErrorType error_ = c10d::ErrorType::SUCCESS;
