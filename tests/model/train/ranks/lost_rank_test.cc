@@ -29,8 +29,8 @@ constexpr int kRanks = 2;
 // Where the ranks, threads of this process, put their tensors.
 class Exchange {
  public:
-  // The tensors of all ranks for operation `number`, or this rank's alone when it was cut before all
-  // had come.
+  // The tensors of all ranks for operation `number`, or this rank's alone when it was cut before
+  // all had come.
   std::vector<at::Tensor> meet(int rank, int number, const at::Tensor& mine) {
     std::unique_lock lock(mutex_);
     Operation& operation = operations_[number];

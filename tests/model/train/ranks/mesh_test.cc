@@ -120,9 +120,11 @@ TEST(MeshTest, WhatIsCalledAtTheEndMayTakeItsTimeWhileOthersUseTheMesh) {
   with_ranks(2, [](Mesh& mesh) {
     std::promise<void> failed;
     std::promise<void> called;
-    mesh.on_end([&] {
+    auto over = std::make_shared<std::promise<void>>();  // outlives this call's end
+    mesh.on_end([&called, over, wait = failed.get_future().share()] {
       called.set_value();
-      failed.get_future().wait();  // as an abort that waits for whoever uses the communicator
+      wait.wait();  // as an abort that waits for whoever uses the communicator
+      over->set_value();
     });
     std::vector<double> numbers(3, 1);
     ASSERT_TRUE(mesh.sum(std::span(numbers)).is_ok());  // both listen by now
@@ -133,6 +135,7 @@ TEST(MeshTest, WhatIsCalledAtTheEndMayTakeItsTimeWhileOthersUseTheMesh) {
     EXPECT_FALSE(mesh.sum(std::span(numbers)).is_ok());
     mesh.on_end({});
     failed.set_value();
+    over->get_future().wait();
     teller.join();
   });
 }
