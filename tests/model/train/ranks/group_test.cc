@@ -7,38 +7,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/support.h"
-#include "tests/model/train/ranks/support.h"
+#include "tests/model/train/ranks/group_support.h"
 
 namespace tailor::train::ranks {
 namespace {
 
 using protocol::EndClass;
+using test::with_groups;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Ranks as threads that meet over a real store on a free port.
-void with_groups(int size, const std::function<void(Group&)>& body) {
-  const SystemClock clock;
-  Result<Socket> listener = listen_on({"127.0.0.1", 0});
-  ASSERT_TRUE(listener.has_value());
-  const Endpoint rendezvous = *local_endpoint(*listener);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      GroupOptions options;
-      options.rank = rank;
-      options.size = size;
-      options.rendezvous = rendezvous;
-      if (rank == 0) options.listener = std::move(*listener);
-      options.meet_ms = 30'000;
-      options.lost_after_ms = 30'000;
-      auto group = Group::join(std::move(options), clock);
-      ASSERT_TRUE(group.has_value()) << group.error().message();
-      body(**group);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(GroupTest, RowsAreSharedEvenlyAndWholly) {
   with_groups(3, [](Group& group) {

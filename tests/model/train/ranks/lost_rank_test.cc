@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "model/train/ranks/group.h"
+#include "tests/model/train/ranks/group_support.h"
 #include "tests/model/train/trial_support.h"
 
 namespace tailor::train {
@@ -145,41 +146,30 @@ class LostRankTest : public TrialTest {
 
   // `before(rank, step, group)` is called before each step of each rank.
   void run_ranks(const std::function<void(int, std::int64_t, Group&)>& before) {
-    auto listener = ranks::listen_on({"127.0.0.1", 0});
-    ASSERT_TRUE(listener.has_value());
-    const ranks::Endpoint rendezvous = *ranks::local_endpoint(*listener);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back([&, rank] {
-        ranks::GroupOptions options;
-        options.rank = rank;
-        options.size = kRanks;
-        options.rendezvous = rendezvous;
-        if (rank == 0) options.listener = std::move(*listener);
-        options.meet_ms = 30'000;
-        options.lost_after_ms = 30'000;
-        options.make_backend = [&](const auto&, int of, int, at::Device) {
-          const double& garbage = of == 0 ? garbage_of_rank_0_ : no_garbage_;
-          return c10::intrusive_ptr<c10d::Backend>(
-              c10::make_intrusive<PartialBackend>(exchange_, of, garbage));
-        };
-        auto group = Group::join(std::move(options), clock_);
-        ASSERT_TRUE(group.has_value()) << group.error().message();
-        Outcome& outcome = outcomes_[static_cast<std::size_t>(rank)];
-        outcome.observer.probe = [&, rank](std::int64_t step, net::Decoder&) {
-          before(rank, step, **group);
-        };
-        try {
-          outcome.end =
-              run_trial(spec_, at::kCPU, {}, paths("ranks"), outcome.observer, clock_, **group);
-        } catch (const GroupLost& lost) {
-          outcome.lost = lost.end();
-        } catch (const Killed&) {
-          outcome.killed = true;
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    test::with_groups(
+        kRanks,
+        [&](Group& group) {
+          const int rank = group.rank();
+          Outcome& outcome = outcomes_[static_cast<std::size_t>(rank)];
+          outcome.observer.probe = [&, rank](std::int64_t step, net::Decoder&) {
+            before(rank, step, group);
+          };
+          try {
+            outcome.end =
+                run_trial(spec_, at::kCPU, {}, paths("ranks"), outcome.observer, clock_, group);
+          } catch (const GroupLost& lost) {
+            outcome.lost = lost.end();
+          } catch (const Killed&) {
+            outcome.killed = true;
+          }
+        },
+        [&](ranks::GroupOptions& options) {
+          options.make_backend = [&](const auto&, int of, int, at::Device) {
+            const double& garbage = of == 0 ? garbage_of_rank_0_ : no_garbage_;
+            return c10::intrusive_ptr<c10d::Backend>(
+                c10::make_intrusive<PartialBackend>(exchange_, of, garbage));
+          };
+        });
   }
 
   // Nothing after step `last` was reported or saved, and what was before is right.
