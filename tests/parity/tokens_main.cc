@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "model/tokenizers/open_tokenizer.h"
 #include "model/tokenizers/tokenizer_files.h"
+#include "tests/model/tokenizers/parts.h"
 
 namespace {
 
@@ -37,24 +38,11 @@ Status measure(tailor::tokenizers::Tokenizer& tokenizer, const std::string& text
 // Cuts `text` as long documents are cut, in windows of `window` bytes. False: other ids.
 bool same_in_parts(tailor::tokenizers::Tokenizer& tokenizer, std::string_view text,
                    std::size_t window, std::size_t* cuts) {
-  std::vector<std::uint32_t> whole, parts;
+  std::vector<std::uint32_t> whole;
   tokenizer.encode(text, &whole);
-  bool begins = true;
-  for (std::size_t size = window; !text.empty();) {
-    while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
-    const bool ends = size >= text.size();
-    const std::size_t cut = ends ? text.size() : tokenizer.last_cut(text.substr(0, size));
-    if (cut == 0) {
-      size += window;
-      continue;
-    }
-    tokenizer.encode_part(text.substr(0, cut), {begins, ends}, &parts);
-    text.remove_prefix(cut);
-    begins = false;
-    *cuts += ends ? 0 : 1;
-    size = window;
-  }
-  return whole == parts;
+  const tailor::test::Parts parts = tailor::test::encoded_in_parts(tokenizer, text, window);
+  *cuts += parts.count > 0 ? parts.count - 1 : 0;
+  return whole == parts.ids;
 }
 
 nlohmann::json answer(const nlohmann::json& one) {

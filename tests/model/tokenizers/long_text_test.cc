@@ -10,44 +10,19 @@
 #include "model/tokenizers/open_tokenizer.h"
 #include "tests/model/data/temporary_folder.h"
 #include "tests/model/pretrained/gguf_builder.h"
+#include "tests/model/tokenizers/parts.h"
 
 namespace tailor::tokenizers {
 namespace {
 
 using nlohmann::json;
+using test::encoded_in_parts;
+using test::Parts;
 using Ids = std::vector<std::uint32_t>;
 
 const std::string kTokenizers = std::string(TAILOR_TEST_DATA) + "/model/tokenizers/";
 
 json load(const std::string& name) { return json::parse(*read_file(kTokenizers + name)); }
-
-struct Parts {
-  Ids ids;
-  std::size_t count = 0;
-  std::size_t longest = 0;
-};
-
-// As model/data cuts documents: windows of `window` bytes, longer ones where there is no place.
-Parts encoded_in_parts(Tokenizer& tokenizer, std::string_view text, std::size_t window) {
-  Parts parts;
-  bool begins = true;
-  for (std::size_t size = window; !text.empty();) {
-    while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
-    const bool ends = size >= text.size();
-    const std::size_t cut = ends ? text.size() : tokenizer.last_cut(text.substr(0, size));
-    if (cut == 0) {
-      size += window;
-      continue;
-    }
-    tokenizer.encode_part(text.substr(0, cut), {begins, ends}, &parts.ids);
-    parts.longest = std::max(parts.longest, cut);
-    ++parts.count;
-    text.remove_prefix(cut);
-    begins = false;
-    size = window;
-  }
-  return parts;
-}
 
 class LongText : public data::TemporaryFolder {
  protected:
