@@ -208,14 +208,14 @@ TEST_F(TrainerTest, TwoRunsWithTwoThreadsGiveTheSameBytes) {
 
 TEST_F(TrainerTest, AKilledTrainerStartedAgainInItsDirectoryContinuesItsLog) {
   protocol::TrialSpec spec = small_spec();
-  spec.train.tokens = 128 * 60;
+  spec.train.tokens = 128 * 1000;  // the kill comes long before the end
   spec.train.log_every_steps = 1;
   spec.train.checkpoint_every_ms = 1;
   const std::string trial = prepare("a", spec);
   start(trial);
-  wait_for_step(trial, 10);
+  wait_for_checkpoint(trial);  // they are written beside the training: no step promises one
   ::kill(pid_, SIGKILL);
-  wait();
+  ASSERT_EQ(wait(), -SIGKILL);
   std::ofstream(trial + "/reports.jsonl", std::ios::app)
       << "{\"sequence\": \"99";  // torn by the crash
   ASSERT_EQ(run(trial), 0) << *read_file(trial + "/log");
