@@ -362,12 +362,21 @@ void write(const Hello& value, v1::WorkerMessage* out) {
     item->set_running(held.running);
     item->set_acked_sequence(held.acked_sequence);
   }
+  body->set_wall_ms(value.wall_ms);
+  body->set_folder(utf8(value.folder));
+  body->set_memory_bytes(value.memory_bytes);
+  for (const std::string& label : value.labels) body->add_labels(utf8(label));
+  body->set_address(utf8(value.address));
 }
 
 void write(const Heartbeat& value, v1::WorkerMessage* out) {
   auto* body = out->mutable_heartbeat();
   body->set_serial(value.serial);
   for (const AttemptRef& ref : value.running) write(ref, body->add_running());
+  body->set_wall_ms(value.wall_ms);
+  body->set_unfit(utf8(value.unfit));
+  body->set_disk_free_bytes(value.disk_free_bytes);
+  body->set_disk_total_bytes(value.disk_total_bytes);
 }
 
 void write(const Reports& value, v1::WorkerMessage* out) {
@@ -388,8 +397,58 @@ void write(const Draining& value, v1::WorkerMessage* out) {
   out->mutable_draining()->set_reason(utf8(value.reason));
 }
 
+void write(const Refused& value, v1::WorkerMessage* out) {
+  auto* body = out->mutable_refused();
+  write(value.ref, body->mutable_ref());
+  body->set_end_class(std::string(end_class_name(value.end)));
+  body->set_reason(utf8(value.reason));
+}
+
+void write(const MemberEnded& value, v1::WorkerMessage* out) {
+  auto* body = out->mutable_member_ended();
+  write(value.ref, body->mutable_ref());
+  body->set_end_class(std::string(end_class_name(value.end)));
+  body->set_message(utf8(value.message));
+}
+
+/// Both directions have it.
+template <typename Message>
+void write_rendezvous(const Rendezvous& value, Message* out) {
+  auto* body = out->mutable_rendezvous();
+  write(value.ref, body->mutable_ref());
+  body->set_address(utf8(value.address));
+}
+void write(const Rendezvous& value, v1::WorkerMessage* out) { write_rendezvous(value, out); }
+void write(const Rendezvous& value, v1::CoordinatorMessage* out) { write_rendezvous(value, out); }
+
+Result<Rendezvous> read(const v1::Rendezvous& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "Rendezvous"));
+  return Rendezvous{ref, proto.address()};
+}
+
+Result<WorkerMessage> read(const v1::Refused& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "Refused"));
+  TAILOR_ASSIGN_OR_RETURN(const EndClass end, parse_end_class(proto.end_class()));
+  return WorkerMessage(Refused{ref, end, proto.reason()});
+}
+
+Result<WorkerMessage> read(const v1::MemberEnded& proto) {
+  TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "MemberEnded"));
+  TAILOR_ASSIGN_OR_RETURN(const EndClass end, parse_end_class(proto.end_class()));
+  return WorkerMessage(MemberEnded{ref, end, proto.message()});
+}
+
 Result<WorkerMessage> read(const v1::Hello& proto) {
-  Hello out{proto.worker_name(), proto.instance(), proto.version(), proto.host(), {}, {}};
+  Hello out;
+  out.worker_name = proto.worker_name();
+  out.instance = proto.instance();
+  out.version = proto.version();
+  out.host = proto.host();
+  out.wall_ms = proto.wall_ms();
+  out.folder = proto.folder();
+  out.memory_bytes = proto.memory_bytes();
+  out.labels.assign(proto.labels().begin(), proto.labels().end());
+  out.address = proto.address();
   for (const auto& slot : proto.slots()) {
     TAILOR_ASSIGN_OR_RETURN(const DeviceKind kind, enum_from(kDevices, slot.kind(), "Slot.kind"));
     out.slots.push_back({slot.index(), kind, slot.name(), slot.memory_bytes(), slot.threads()});
@@ -403,7 +462,12 @@ Result<WorkerMessage> read(const v1::Hello& proto) {
 }
 
 Result<WorkerMessage> read(const v1::Heartbeat& proto) {
-  Heartbeat out{proto.serial(), {}};
+  Heartbeat out;
+  out.serial = proto.serial();
+  out.wall_ms = proto.wall_ms();
+  out.unfit = proto.unfit();
+  out.disk_free_bytes = proto.disk_free_bytes();
+  out.disk_total_bytes = proto.disk_total_bytes();
   for (const auto& ref : proto.running()) {
     out.running.push_back({{TrialId{ref.trial()}, ref.attempt()}, ref.token()});
   }
@@ -442,6 +506,20 @@ void write(const Assign& value, v1::CoordinatorMessage* out) {
   auto* body = out->mutable_assign();
   to_proto(value.spec, body->mutable_spec());
   body->mutable_slots()->Add(value.slots.begin(), value.slots.end());
+  body->set_progress_limit_ms(value.progress_limit_ms);
+  body->set_time_limit_ms(value.time_limit_ms);
+  if (value.gang != Gang{}) {
+    body->mutable_gang()->set_first_rank(value.gang.first_rank);
+    body->mutable_gang()->set_ranks(value.gang.ranks);
+    body->mutable_gang()->set_world(value.gang.world);
+  }
+  for (const StoredCheckpoint& stored : value.stored) {
+    auto* item = body->add_stored();
+    item->set_attempt(stored.attempt);
+    item->set_step(stored.step);
+    item->set_sha256(utf8(stored.sha256));
+    item->set_bytes(stored.bytes);
+  }
 }
 
 void write(const HeartbeatAck& value, v1::CoordinatorMessage* out) {
@@ -463,7 +541,7 @@ void write(const LogAck& value, v1::CoordinatorMessage* out) {
 void write(const Stop& value, v1::CoordinatorMessage* out) {
   auto* body = out->mutable_stop();
   write(value.ref, body->mutable_ref());
-  body->set_reason(utf8(value.reason));
+  body->set_reason(std::string(stop_reason_name(value.reason)));
   body->set_discard(value.discard);
 }
 
@@ -483,6 +561,20 @@ Result<CoordinatorMessage> read(const v1::Assign& proto) {
   Assign out;
   TAILOR_ASSIGN_OR_RETURN(out.spec, from_proto(proto.spec()));
   out.slots.assign(proto.slots().begin(), proto.slots().end());
+  out.progress_limit_ms = proto.progress_limit_ms();
+  out.time_limit_ms = proto.time_limit_ms();
+  if (proto.has_gang()) {
+    const auto& gang = proto.gang();
+    out.gang = {gang.first_rank(), gang.ranks(), gang.world()};
+    if (gang.ranks() == 0 || gang.first_rank() >= gang.world() ||
+        gang.ranks() > gang.world() - gang.first_rank()) {
+      return refuse("Assign.gang has ranks {} .. {} + {} of {}", gang.first_rank(),
+                    gang.first_rank(), gang.ranks(), gang.world());
+    }
+  }
+  for (const auto& stored : proto.stored()) {
+    out.stored.push_back({stored.attempt(), stored.step(), stored.sha256(), stored.bytes()});
+  }
   return CoordinatorMessage(std::move(out));
 }
 
@@ -498,7 +590,7 @@ Result<CoordinatorMessage> read(const v1::LogAck& proto) {
 
 Result<CoordinatorMessage> read(const v1::Stop& proto) {
   TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "Stop"));
-  return CoordinatorMessage(Stop{ref, proto.reason(), proto.discard()});
+  return CoordinatorMessage(Stop{ref, parse_stop_reason(proto.reason()), proto.discard()});
 }
 
 std::string print_json(const google::protobuf::Message& message, bool indented) {
@@ -777,6 +869,14 @@ Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto) {
       return read(proto.log());
     case v1::WorkerMessage::kDraining:
       return WorkerMessage(Draining{proto.draining().reason()});
+    case v1::WorkerMessage::kRefused:
+      return read(proto.refused());
+    case v1::WorkerMessage::kMemberEnded:
+      return read(proto.member_ended());
+    case v1::WorkerMessage::kRendezvous: {
+      TAILOR_ASSIGN_OR_RETURN(Rendezvous out, read(proto.rendezvous()));
+      return WorkerMessage(std::move(out));
+    }
     case v1::WorkerMessage::BODY_NOT_SET:
       break;
   }
@@ -804,6 +904,10 @@ Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto) {
       return read(proto.stop());
     case v1::CoordinatorMessage::kDrain:
       return CoordinatorMessage(Drain{});
+    case v1::CoordinatorMessage::kRendezvous: {
+      TAILOR_ASSIGN_OR_RETURN(Rendezvous out, read(proto.rendezvous()));
+      return CoordinatorMessage(std::move(out));
+    }
     case v1::CoordinatorMessage::BODY_NOT_SET:
       break;
   }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -59,12 +60,22 @@ struct Hello {
   std::string host;
   std::vector<Slot> slots;
   std::vector<HeldAttempt> held;
+  WallMs wall_ms = 0;  ///< the sender's clock, to measure how far clocks are apart; 0 = not said
+  /// Identity of the trials folder: workers with the same one share it; "" = not known.
+  std::string folder;
+  std::uint64_t memory_bytes = 0;   ///< of the node; 0 = not known
+  std::vector<std::string> labels;  ///< what trials may ask for, "name" or "name=value"
+  std::string address;              ///< where other members of a gang reach this node; "" = `host`
 };
 
 /// Renews the leases of the attempts it names. Costs no database write.
 struct Heartbeat {
   std::uint64_t serial = 0;
   std::vector<AttemptRef> running;
+  WallMs wall_ms = 0;  ///< the sender's clock; 0 = not said
+  std::string unfit;   ///< not empty: why the node should be given no work at the moment
+  std::uint64_t disk_free_bytes = 0;   ///< of the trials folder's file system
+  std::uint64_t disk_total_bytes = 0;  ///< 0 = not known
 };
 
 /// Reports of one attempt in sequence order. Resent until acknowledged.
@@ -86,7 +97,31 @@ struct Draining {
   std::string reason;
 };
 
-using WorkerMessage = std::variant<Hello, Heartbeat, Reports, LogChunk, Draining>;
+/// The worker cannot carry out an Assign: no process was started.
+struct Refused {
+  AttemptRef ref;
+  /// Whose fault it is; kInfrastructure is the node's and costs the trial nothing.
+  EndClass end = EndClass::kInfrastructure;
+  std::string reason;
+};
+
+/// A process of a gang that does not speak for the attempt (rank 0 is another member's) has ended,
+/// and its process group is empty.
+struct MemberEnded {
+  AttemptRef ref;
+  EndClass end = EndClass::kInfrastructure;
+  std::string message;
+};
+
+/// Where rank 0 of a gang listens. From its worker to the coordinator, and from there to the other
+/// members, who start when they have it.
+struct Rendezvous {
+  AttemptRef ref;
+  std::string address;  ///< host:port
+};
+
+using WorkerMessage =
+    std::variant<Hello, Heartbeat, Reports, LogChunk, Draining, Refused, MemberEnded, Rendezvous>;
 
 // ---- coordinator -> worker
 
@@ -107,10 +142,34 @@ struct Welcome {
   std::vector<HeldVerdict> held;
 };
 
+/// A worker's share of an attempt that several workers run together: ranks
+/// `first_rank` .. `first_rank + ranks - 1` of `world`. The member with rank 0 speaks for the
+/// attempt: it alone sends reports and the log.
+struct Gang {
+  std::uint32_t first_rank = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t world = 1;  ///< 1 = no gang
+  friend bool operator==(const Gang&, const Gang&) = default;
+};
+
+/// A checkpoint in the coordinator's artifact store.
+struct StoredCheckpoint {
+  std::uint32_t attempt = 0;
+  std::int64_t step = 0;
+  std::string sha256;  ///< of its manifest
+  std::int64_t bytes = 0;
+  friend bool operator==(const StoredCheckpoint&, const StoredCheckpoint&) = default;
+};
+
 /// Start this trial. Repeated safely: a worker that has the attempt already ignores it.
 struct Assign {
   TrialSpec spec;  ///< trial, attempt and token inside
   std::vector<std::uint32_t> slots;
+  /// A trainer that reports no new step for so long is ended with class timeout; 0 = no limit.
+  std::int64_t progress_limit_ms = 0;
+  std::int64_t time_limit_ms = 0;  ///< of this attempt, from its start; 0 = no limit
+  Gang gang;
+  std::vector<StoredCheckpoint> stored;  ///< what can be fetched, newest first
 };
 
 struct HeartbeatAck {
@@ -129,10 +188,26 @@ struct LogAck {
   std::uint64_t through_offset = 0;
 };
 
+/// Why an attempt is told to stop.
+enum class StopReason {
+  kNone,
+  kPaused,
+  kCancelled,
+  kPreempted,  ///< others go first; it waits for a slot again
+  kDrained,    ///< its node is wanted empty
+  kTimeout,    ///< it used up its time
+  kFenced,     ///< its token is stale
+  kGang,       ///< another member of the gang has ended
+  kOther,      ///< a reason that this version does not know
+};
+std::string_view stop_reason_name(StopReason reason);  ///< "", "paused", "cancelled", ...
+/// kOther for a name that this version does not know: a stop is obeyed whatever its reason.
+StopReason parse_stop_reason(std::string_view name);
+
 /// End this attempt's trainer (SIGTERM, then SIGKILL).
 struct Stop {
   AttemptRef ref;
-  std::string reason;    ///< "cancelled", "paused", "fenced", ...
+  StopReason reason = StopReason::kOther;
   bool discard = false;  ///< true: nobody wants its remaining reports (stale token)
 };
 
@@ -140,6 +215,6 @@ struct Stop {
 struct Drain {};
 
 using CoordinatorMessage =
-    std::variant<Welcome, Assign, HeartbeatAck, ReportsAck, LogAck, Stop, Drain>;
+    std::variant<Welcome, Assign, HeartbeatAck, ReportsAck, LogAck, Stop, Drain, Rendezvous>;
 
 }  // namespace tailor::protocol

@@ -37,10 +37,11 @@ std::vector<TrialId> trials_in(const State& state, const Sweep& sweep, TrialStat
 
 /// A running trial is told to stop; with its worker away, nobody is waited for: the attempt ends
 /// now and its token is stale when the worker comes back.
-void stop_running(Transition& t, Trial& trial, std::string_view reason) {
+void stop_running(Transition& t, Trial& trial, protocol::StopReason reason) {
   ask_to_stop(t, trial, reason);
   if (t.worker_of(*trial.live).session == 0) {
-    end_attempt(t, trial, EndClass::kStopped, fmt::format("{} while its worker was away", reason),
+    end_attempt(t, trial, EndClass::kStopped,
+                fmt::format("{} while its worker was away", protocol::stop_reason_name(reason)),
                 nullptr);
   }
 }
@@ -49,7 +50,7 @@ void cancel_trial(Transition& t, Trial& trial) {
   if (trial.row.state == TrialState::kQueued) {
     finish_trial(t, trial, TrialState::kCancelled, trial.row.end_class, "cancelled by request");
   } else if (trial.row.state == TrialState::kRunning) {
-    stop_running(t, trial, "cancelled");
+    stop_running(t, trial, protocol::StopReason::kCancelled);
   }
 }
 
@@ -75,7 +76,7 @@ void pause(Transition& t, Sweep& sweep) {
   t.touch(sweep);
   t.event("sweep_paused", {sweep.row.id, {}, 0, {}}, "");
   for (const TrialId id : running_in(t.state, sweep)) {
-    stop_running(t, t.state.trials.at(id), "paused");
+    stop_running(t, t.state.trials.at(id), protocol::StopReason::kPaused);
   }
 }
 

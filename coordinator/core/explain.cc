@@ -85,8 +85,8 @@ std::string explain_running(const State& state, const Trial& trial, Now now) {
                   live.row.id.number, worker.row.name, worker.row.id.to_string());
   if (live.row.state == storage::AttemptState::kAssigned)
     text += "; its trainer has not reported yet";
-  if (!live.stop_reason.empty())
-    text += fmt::format("; it was told to stop ({})", live.stop_reason);
+  if (live.stop_reason != protocol::StopReason::kNone)
+    text += fmt::format("; it was told to stop ({})", protocol::stop_reason_name(live.stop_reason));
   if (worker.session == 0) {
     text += fmt::format(
         "; the worker is not connected: without news within {} the trial is queued again",

@@ -220,7 +220,7 @@ std::string durable_text(const State& state) {
       text += fmt::format(" live {} token={} {} slots={} {} acked={} log={} stop='{}' {}",
                           a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
                           storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes,
-                          trial.live->stop_reason, a.started_json);
+                          protocol::stop_reason_name(trial.live->stop_reason), a.started_json);
     }
     text += '\n';
   }

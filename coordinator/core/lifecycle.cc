@@ -13,6 +13,7 @@
 namespace tailor::core {
 
 using protocol::EndClass;
+using protocol::StopReason;
 using storage::AttemptState;
 using storage::SweepState;
 using storage::TrialState;
@@ -47,7 +48,8 @@ Outcome judge_completed(const protocol::EndReport* report, std::string message) 
 Outcome judge(const Sweep& sweep, const Trial& trial, const Worker& worker, EndClass end,
               std::string message, const protocol::EndReport* report) {
   if (end == EndClass::kCompleted) return judge_completed(report, std::move(message));
-  const bool asked = !trial.live->stop_reason.empty() || sweep.row.state == SweepState::kCancelled;
+  const bool asked =
+      trial.live->stop_reason != StopReason::kNone || sweep.row.state == SweepState::kCancelled;
   const bool was_stopped = end == EndClass::kStopped || !scheduler::is_own_fault(end);
   if (asked && was_stopped) return {EndClass::kStopped, std::move(message), false};
   if (end == EndClass::kStopped) {
@@ -279,12 +281,12 @@ void renew_lease(Transition& t, Trial& trial, MonotonicMs deadline_ms) {
   t.state.leases.insert({deadline_ms, trial.row.id});
 }
 
-void ask_to_stop(Transition& t, Trial& trial, std::string_view reason) {
+void ask_to_stop(Transition& t, Trial& trial, StopReason reason) {
   LiveAttempt& live = *trial.live;
-  if (live.stop_reason == reason || live.stop_reason == "cancelled") return;
+  if (live.stop_reason == reason || live.stop_reason == StopReason::kCancelled) return;
   live.stop_reason = reason;
   // In the row, so that a restart knows that this end was asked for.
-  live.row.message = std::string(kStopping) + live.stop_reason;
+  live.row.message = std::string(kStopping) + std::string(protocol::stop_reason_name(reason));
   t.touch(live.row);
   t.send(t.worker_of(live).session,
          protocol::Stop{{live.row.id, live.row.token}, live.stop_reason, false});
@@ -296,8 +298,8 @@ void end_attempt(Transition& t, Trial& trial, EndClass end, std::string message,
   Sweep& sweep = t.sweep_of(trial);
   const Worker& worker = t.worker_of(*trial.live);
   const Outcome outcome = judge(sweep, trial, worker, end, std::move(message), report);
-  const bool cancelled =
-      trial.live->stop_reason == "cancelled" || sweep.row.state == SweepState::kCancelled;
+  const bool cancelled = trial.live->stop_reason == StopReason::kCancelled ||
+                         sweep.row.state == SweepState::kCancelled;
   const std::string_view end_class = protocol::end_class_name(outcome.end);
 
   free_slots(t, *trial.live);

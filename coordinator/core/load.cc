@@ -120,9 +120,11 @@ Status load_worker(State& state, const storage::WorkerRow& row) {
 }
 
 /// "stopping: paused" -> "paused"; lifecycle.cc writes it.
-std::string stop_reason_of(const storage::AttemptRow& row) {
+protocol::StopReason stop_reason_of(const storage::AttemptRow& row) {
   constexpr std::string_view kPrefix = "stopping: ";
-  return row.message.starts_with(kPrefix) ? row.message.substr(kPrefix.size()) : "";
+  return row.message.starts_with(kPrefix)
+             ? protocol::parse_stop_reason(std::string_view(row.message).substr(kPrefix.size()))
+             : protocol::StopReason::kNone;
 }
 
 Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now now) {

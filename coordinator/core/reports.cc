@@ -85,7 +85,7 @@ void accept(Transition& t, Trial& trial, const protocol::Report& report) {
 void on_reports(Transition& t, Worker& worker, const protocol::Reports& message) {
   Trial* trial = live_trial(t.state, worker, message.ref);
   if (trial == nullptr) {
-    return t.send(worker.session, protocol::Stop{message.ref, "fenced", true});
+    return t.send(worker.session, protocol::Stop{message.ref, protocol::StopReason::kFenced, true});
   }
   renew_lease(t, *trial, t.now.mono_ms + t.state.options.lease_ms);
   std::uint64_t through = trial->live->row.acked_sequence;
@@ -120,7 +120,7 @@ std::uint64_t trimmed_to(std::uint64_t through) {
 void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& message) {
   Trial* trial = live_trial(t.state, worker, message.ref);
   if (trial == nullptr) {
-    return t.send(worker.session, protocol::Stop{message.ref, "fenced", true});
+    return t.send(worker.session, protocol::Stop{message.ref, protocol::StopReason::kFenced, true});
   }
   storage::AttemptRow& row = trial->live->row;
   const std::uint64_t stored = row.log_bytes;

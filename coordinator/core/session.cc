@@ -131,7 +131,7 @@ void catch_up(Transition& t, Worker& worker, const protocol::Hello& hello) {
     } else {
       t.send(worker.session, make_assign(t.state, trial));
     }
-    if (!live.stop_reason.empty()) {
+    if (live.stop_reason != protocol::StopReason::kNone) {
       t.send(worker.session,
              protocol::Stop{{live.row.id, live.row.token}, live.stop_reason, false});
     }
@@ -185,7 +185,7 @@ void on_session_closed(Transition& t, const SessionClosed& event) {
   // Orders to stop that it may never have seen need nobody's answer now.
   for (const TrialId id : live_on(worker)) {
     Trial& trial = t.state.trials.at(id);
-    if (trial.live->stop_reason == "cancelled") {
+    if (trial.live->stop_reason == protocol::StopReason::kCancelled) {
       end_attempt(t, trial, EndClass::kStopped, "cancelled; its worker went away", nullptr);
     }
   }
@@ -196,7 +196,7 @@ void on_heartbeat(Transition& t, Worker& worker, const protocol::Heartbeat& mess
     if (Trial* trial = live_trial(t.state, worker, ref)) {
       renew_lease(t, *trial, t.now.mono_ms + t.state.options.lease_ms);
     } else {
-      t.send(worker.session, protocol::Stop{ref, "fenced", true});
+      t.send(worker.session, protocol::Stop{ref, protocol::StopReason::kFenced, true});
     }
   }
   t.send(worker.session, protocol::HeartbeatAck{message.serial});

@@ -40,8 +40,8 @@ struct Options {
 struct LiveAttempt {
   storage::AttemptRow row;
   MonotonicMs lease_deadline_ms = 0;
-  std::string
-      stop_reason;  ///< non-empty: told to stop ("paused", "cancelled"); kept in row.message
+  /// Not kNone: told to stop; kept in row.message.
+  protocol::StopReason stop_reason = protocol::StopReason::kNone;
 };
 
 struct Trial {

@@ -25,7 +25,7 @@ void on_tick(Transition& t) {
     end_attempt(t, trial, session == 0 ? EndClass::kNodeLost : EndClass::kLeaseLost,
                 fmt::format("worker {} did not renew the lease", worker.row.name), nullptr);
     // Nobody wants it any more; if the stream is only slow, the order still gets there.
-    t.send(session, protocol::Stop{ref, "fenced", true});
+    t.send(session, protocol::Stop{ref, protocol::StopReason::kFenced, true});
   }
 }
 

@@ -83,8 +83,8 @@ protocol::Assign make_assign(const State& state, const Trial& trial);
 /// trainer's own last word, null when the attempt was lost. REQUIRES: trial.live.
 void end_attempt(Transition& t, Trial& trial, protocol::EndClass end, std::string message,
                  const protocol::EndReport* report);
-/// Tells the live attempt to stop, once. `reason`: "paused" or "cancelled".
-void ask_to_stop(Transition& t, Trial& trial, std::string_view reason);
+/// Tells the live attempt to stop, once. `reason`: kPaused or kCancelled.
+void ask_to_stop(Transition& t, Trial& trial, protocol::StopReason reason);
 /// Moves the lease of the live attempt.
 void renew_lease(Transition& t, Trial& trial, MonotonicMs deadline_ms);
 /// Completes the sweep when nothing is left to do.

@@ -231,18 +231,32 @@ TEST(Convert, EveryWorkerMessageSurvivesTheWire) {
       "0.1.0",
       "host",
       {{0, DeviceKind::kCpu, "cpu", 1ull << 35, 2}, {1, DeviceKind::kGpu, "H100", 1ull << 36, 8}},
-      {{kRef, {0, 1}, true, 12}}};
+      {{kRef, {0, 1}, true, 12}},
+      1'700'000'000'007,
+      "folder-1",
+      1ull << 37,
+      {"big", "rack=3"},
+      "10.0.0.7"};
   const auto hello2 =
       std::get<Hello>(through_wire<v1::WorkerMessage>(WorkerMessage(hello)).value());
   EXPECT_EQ(std::tie(hello.worker_name, hello.instance, hello.version, hello.host, hello.slots,
                      hello.held),
             std::tie(hello2.worker_name, hello2.instance, hello2.version, hello2.host, hello2.slots,
                      hello2.held));
+  EXPECT_EQ(
+      std::tie(hello.wall_ms, hello.folder, hello.memory_bytes, hello.labels, hello.address),
+      std::tie(hello2.wall_ms, hello2.folder, hello2.memory_bytes, hello2.labels, hello2.address));
 
   const auto beat = std::get<Heartbeat>(
-      through_wire<v1::WorkerMessage>(WorkerMessage(Heartbeat{5, {kRef, {{TrialId{1}, 1}, 1}}}))
+      through_wire<v1::WorkerMessage>(
+          WorkerMessage(
+              Heartbeat{5, {kRef, {{TrialId{1}, 1}, 1}}, 17, "disk full", 1ull << 33, 1ull << 40}))
           .value());
   EXPECT_EQ(beat.serial, 5u);
+  EXPECT_EQ(beat.wall_ms, 17);
+  EXPECT_EQ(beat.unfit, "disk full");
+  EXPECT_EQ(beat.disk_free_bytes, 1ull << 33);
+  EXPECT_EQ(beat.disk_total_bytes, 1ull << 40);
   EXPECT_THAT(beat.running, ::testing::ElementsAre(kRef, AttemptRef{{TrialId{1}, 1}, 1}));
 
   const auto reports = std::get<Reports>(
@@ -265,6 +279,23 @@ TEST(Convert, EveryWorkerMessageSurvivesTheWire) {
                 through_wire<v1::WorkerMessage>(WorkerMessage(Draining{"SIGTERM"})).value())
                 .reason,
             "SIGTERM");
+
+  const auto refused = std::get<Refused>(
+      through_wire<v1::WorkerMessage>(WorkerMessage(Refused{kRef, EndClass::kUser, "no slot 9"}))
+          .value());
+  EXPECT_EQ(refused.ref, kRef);
+  EXPECT_EQ(refused.end, EndClass::kUser);
+  EXPECT_EQ(refused.reason, "no slot 9");
+  const auto ended = std::get<MemberEnded>(
+      through_wire<v1::WorkerMessage>(WorkerMessage(MemberEnded{kRef, EndClass::kOom, "killed"}))
+          .value());
+  EXPECT_EQ(ended.ref, kRef);
+  EXPECT_EQ(ended.end, EndClass::kOom);
+  EXPECT_EQ(ended.message, "killed");
+  const auto meeting = std::get<Rendezvous>(
+      through_wire<v1::WorkerMessage>(WorkerMessage(Rendezvous{kRef, "node1:29500"})).value());
+  EXPECT_EQ(meeting.ref, kRef);
+  EXPECT_EQ(meeting.address, "node1:29500");
 }
 
 TEST(Convert, EveryCoordinatorMessageSurvivesTheWire) {
@@ -277,19 +308,31 @@ TEST(Convert, EveryCoordinatorMessageSurvivesTheWire) {
   EXPECT_EQ(welcome.heartbeat_ms, 1000);
   EXPECT_EQ(welcome.lease_ms, 15000);
   EXPECT_THAT(welcome.held, ::testing::ElementsAre(HeldVerdict{kRef, true, 4, 5}));
-  const auto assign = std::get<Assign>(round(Assign{full_spec(), {1, 3}}));
+  const auto assign = std::get<Assign>(
+      round(Assign{full_spec(), {1, 3}, 60'000, 70'000, {2, 2, 4}, {{3, 120, "abc", 1ll << 34}}}));
   EXPECT_EQ(assign.spec, full_spec());
+  EXPECT_EQ(assign.progress_limit_ms, 60'000);
+  EXPECT_EQ(assign.time_limit_ms, 70'000);
+  EXPECT_EQ(assign.gang, (Gang{2, 2, 4}));
+  EXPECT_THAT(assign.stored, ::testing::ElementsAre(StoredCheckpoint{3, 120, "abc", 1ll << 34}));
+  EXPECT_EQ(std::get<Assign>(round(Assign{full_spec(), {1}, 0, 0, {}, {}})).gang, Gang{});
   EXPECT_THAT(assign.slots, ::testing::ElementsAre(1u, 3u));
   EXPECT_EQ(std::get<HeartbeatAck>(round(HeartbeatAck{8})).serial, 8u);
   EXPECT_EQ(std::get<ReportsAck>(round(ReportsAck{kRef, 6})).ref, kRef);
   EXPECT_EQ(std::get<ReportsAck>(round(ReportsAck{kRef, 6})).through_sequence, 6u);
   EXPECT_EQ(std::get<LogAck>(round(LogAck{kRef, 7})).ref, kRef);
   EXPECT_EQ(std::get<LogAck>(round(LogAck{kRef, 7})).through_offset, 7u);
-  const auto stop = std::get<Stop>(round(Stop{kRef, "fenced", true}));
+  const auto stop = std::get<Stop>(round(Stop{kRef, StopReason::kFenced, true}));
   EXPECT_EQ(stop.ref, kRef);
-  EXPECT_EQ(stop.reason, "fenced");
+  EXPECT_EQ(stop.reason, StopReason::kFenced);
   EXPECT_TRUE(stop.discard);
   EXPECT_TRUE(std::holds_alternative<Drain>(round(Drain{})));
+  EXPECT_EQ(std::get<Rendezvous>(round(Rendezvous{kRef, "node1:29500"})).address, "node1:29500");
+  for (int i = 0; i <= static_cast<int>(StopReason::kOther); ++i) {
+    const auto reason = static_cast<StopReason>(i);
+    EXPECT_EQ(std::get<Stop>(round(Stop{kRef, reason, false})).reason, reason);
+  }
+  EXPECT_EQ(parse_stop_reason("of a later version"), StopReason::kOther);
 }
 
 TEST(Convert, UnsetEnumsAndMissingPartsAreRefusedByName) {

@@ -81,6 +81,7 @@ class Stepper {
   void receive(const protocol::ReportsAck& ack);
   void receive(const protocol::LogAck& ack);
   void receive(const protocol::Stop& stop);
+  void receive(const protocol::Rendezvous&) {}
   void receive(const protocol::Drain&) { drain("told by the coordinator", false); }
 
   AgentAttempt* find(const AttemptRef& ref) {
@@ -364,7 +365,8 @@ void Stepper::receive(const protocol::LogAck& ack) {
 void Stepper::receive(const protocol::Stop& message) {
   AgentAttempt* attempt = find(message.ref);
   if (attempt == nullptr) return;
-  stop(*attempt, message.discard ? StopKind::kDiscard : StopKind::kStop, message.reason);
+  stop(*attempt, message.discard ? StopKind::kDiscard : StopKind::kStop,
+       std::string(protocol::stop_reason_name(message.reason)));
 }
 
 // ---- attempts
@@ -699,7 +701,8 @@ void Stepper::keep_session() {
       }
       if (now_ >= s_.heartbeat_at_ms) {
         s_.heartbeat_at_ms = now_ + s_.heartbeat_ms;
-        protocol::Heartbeat heartbeat{++s_.heartbeat_serial, {}};
+        protocol::Heartbeat heartbeat;
+        heartbeat.serial = ++s_.heartbeat_serial;
         for (const auto& [ref, attempt] : s_.attempts) {
           if (attempt.stop != StopKind::kDiscard) heartbeat.running.push_back(ref);
         }

@@ -25,7 +25,7 @@ TEST(Control, PauseStopsWhatRunsAndResumeGoesOnWithoutConsumingRetries) {
   EXPECT_TRUE(h.control(SweepAction::kPause).status.is_ok());
   const auto stops = h.sent<protocol::Stop>();
   ASSERT_EQ(stops.size(), 1u);
-  EXPECT_EQ(stops[0].reason, "paused");
+  EXPECT_EQ(stops[0].reason, protocol::StopReason::kPaused);
   EXPECT_FALSE(stops[0].discard);
   h.finish(w, 1, EndClass::kStopped);
   EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
@@ -54,7 +54,7 @@ TEST(Control, APauseSurvivesARestartAndAResumeBeforeTheTrainerStopped) {
   h.control(SweepAction::kPause);
   h.disconnect(w);
   h.restart();
-  EXPECT_EQ(h.state.trials.at(TrialId{1}).live->stop_reason, "paused");
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).live->stop_reason, protocol::StopReason::kPaused);
   h.control(SweepAction::kResume);
   const SessionId again = h.connect("w1", 1, {{ref, {0}, true, 0}});
   EXPECT_EQ(h.sent<protocol::Stop>().size(), 1u) << "told again";

@@ -280,7 +280,7 @@ TEST_F(LoopTest, EveryWayToFailHasItsClass) {
 TEST_F(LoopTest, AStoppedTrainerSavesACheckpointAndReportsIt) {
   assign(kA, "c;steps=100000;step_ms=5");
   ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
-  coordinator_->tell(protocol::Stop{kA, "paused", false});
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kPaused, false});
   ASSERT_TRUE(run_until([&] { return gone(kA); }));
   EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kStopped);
   const auto& reports = coordinator_->reports[kA];
@@ -293,7 +293,7 @@ TEST_F(LoopTest, ADeafTrainerIsKilledAfterTheGrace) {
   assign(kA, "c;steps=5;step_ms=1;fail=hang");
   ASSERT_TRUE(run_until([&] { return steps_reached(kA, 2); }));
   const ProcessIdentity trainer = process(kA);
-  coordinator_->tell(protocol::Stop{kA, "cancelled", false});
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
   ASSERT_TRUE(run_until([&] { return gone(kA); }));
   EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kStopped);
   EXPECT_FALSE(is_alive(trainer));

@@ -125,7 +125,7 @@ TEST(AgentSession, HeartbeatsNameEveryWantedAttempt) {
   const auto first = sent<protocol::Heartbeat>(agent.wait(1000));
   ASSERT_THAT(first, SizeIs(1));
   EXPECT_THAT(first[0].running, ElementsAre(kA, kB));
-  agent.receive(protocol::Stop{kA, "fenced", true});
+  agent.receive(protocol::Stop{kA, protocol::StopReason::kFenced, true});
   const auto second = sent<protocol::Heartbeat>(agent.wait(1000));
   ASSERT_THAT(second, SizeIs(1));
   EXPECT_THAT(second[0].running, ElementsAre(kB));
@@ -202,7 +202,7 @@ TEST(AgentAssign, ASlotBeingVacatedIsWaitedFor) {
   agent.start();
   agent.connect();
   agent.run_trainer(kA, {0});
-  agent.receive(protocol::Stop{kA, "fenced", true});
+  agent.receive(protocol::Stop{kA, protocol::StopReason::kFenced, true});
   EXPECT_THAT(of<StartTrainer>(agent.assign(kB, {0})), IsEmpty());
   EXPECT_TRUE(agent.holds(kB));
   EXPECT_THAT(of<StartTrainer>(agent.wait(2000)), IsEmpty());
@@ -467,10 +467,13 @@ TEST(AgentStop, IsTermThenKillAndTheEndIsForwarded) {
   agent.connect();
   agent.run_trainer(kA);
   agent.files[kA] = {metric(1)};
-  const auto term = of<SignalTrainer>(agent.receive(protocol::Stop{kA, "cancelled", false}));
+  const auto term =
+      of<SignalTrainer>(agent.receive(protocol::Stop{kA, protocol::StopReason::kCancelled, false}));
   ASSERT_THAT(term, SizeIs(1));
   EXPECT_EQ(term[0].signal, TrainerSignal::kTerm);
-  EXPECT_THAT(of<SignalTrainer>(agent.receive(protocol::Stop{kA, "cancelled", false})), IsEmpty());
+  EXPECT_THAT(
+      of<SignalTrainer>(agent.receive(protocol::Stop{kA, protocol::StopReason::kCancelled, false})),
+      IsEmpty());
   const auto kill = of<SignalTrainer>(agent.wait(30'000));
   ASSERT_THAT(kill, SizeIs(1));
   EXPECT_EQ(kill[0].signal, TrainerSignal::kKill);
@@ -501,7 +504,9 @@ TEST(AgentStop, AnotherTokenIsAnotherAttempt) {
   agent.connect();
   agent.run_trainer(kA);
   const AttemptRef stale{kA.attempt, kA.token + 1};
-  EXPECT_THAT(of<SignalTrainer>(agent.receive(protocol::Stop{stale, "fenced", true})), IsEmpty());
+  EXPECT_THAT(
+      of<SignalTrainer>(agent.receive(protocol::Stop{stale, protocol::StopReason::kFenced, true})),
+      IsEmpty());
 }
 
 TEST(AgentStop, WhileStartingIsSignalledOnceTheProcessIsThere) {
@@ -509,7 +514,9 @@ TEST(AgentStop, WhileStartingIsSignalledOnceTheProcessIsThere) {
   agent.start();
   agent.connect();
   agent.assign(kA);
-  EXPECT_THAT(of<SignalTrainer>(agent.receive(protocol::Stop{kA, "paused", false})), IsEmpty());
+  EXPECT_THAT(
+      of<SignalTrainer>(agent.receive(protocol::Stop{kA, protocol::StopReason::kPaused, false})),
+      IsEmpty());
   EXPECT_THAT(of<SignalTrainer>(agent.apply(TrainerStarted{kA})), SizeIs(1));
 }
 
@@ -518,9 +525,9 @@ TEST(AgentStop, AnAttemptWaitingForItsSlotNeverStarts) {
   agent.start();
   agent.connect();
   agent.run_trainer(kA, {0});
-  agent.receive(protocol::Stop{kA, "fenced", true});
+  agent.receive(protocol::Stop{kA, protocol::StopReason::kFenced, true});
   agent.assign(kB, {0});
-  agent.receive(protocol::Stop{kB, "cancelled", false});
+  agent.receive(protocol::Stop{kB, protocol::StopReason::kCancelled, false});
   EXPECT_EQ(sent_sequences(agent.wait(200)), range(1, 1));
   EXPECT_THAT(of<StartTrainer>(agent.apply(TrainerExited{kA, {6, {}}})), IsEmpty());
   EXPECT_EQ(end_of(agent.ends[kB]).end, EndClass::kStopped);
@@ -540,7 +547,7 @@ TEST(AgentLease, IsRenewedWhileTheAttemptIsWantedAndNoLonger) {
     ASSERT_GE(deadline - agent.now, 6'000) << "renewed at a third of its length";
     ASSERT_LE(deadline - agent.now, 10'000);
   }
-  agent.receive(protocol::Stop{kA, "cancelled", false});
+  agent.receive(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
   EXPECT_THAT(of<WriteLease>(agent.wait(20'000)), IsEmpty());
 }
 
