@@ -62,18 +62,18 @@ struct Hello {
   std::vector<HeldAttempt> held;
   WallMs wall_ms = 0;  ///< the sender's clock, to measure how far clocks are apart; 0 = not said
   /// Identity of the trials folder: workers with the same one share it; "" = not known.
-  std::string folder;
-  std::uint64_t memory_bytes = 0;   ///< of the node; 0 = not known
-  std::vector<std::string> labels;  ///< what trials may ask for, "name" or "name=value"
-  std::string address;              ///< where other members of a gang reach this node; "" = `host`
+  std::string folder = {};
+  std::uint64_t memory_bytes = 0;        ///< of the node; 0 = not known
+  std::vector<std::string> labels = {};  ///< what trials may ask for, "name" or "name=value"
+  std::string address;  ///< where other members of a gang reach this node; "" = `host`
 };
 
 /// Renews the leases of the attempts it names. Costs no database write.
 struct Heartbeat {
   std::uint64_t serial = 0;
   std::vector<AttemptRef> running;
-  WallMs wall_ms = 0;  ///< the sender's clock; 0 = not said
-  std::string unfit;   ///< not empty: why the node should be given no work at the moment
+  WallMs wall_ms = 0;      ///< the sender's clock; 0 = not said
+  std::string unfit = {};  ///< not empty: why the node should be given no work at the moment
   std::uint64_t disk_free_bytes = 0;   ///< of the trials folder's file system
   std::uint64_t disk_total_bytes = 0;  ///< 0 = not known
 };
@@ -168,8 +168,8 @@ struct Assign {
   /// A trainer that reports no new step for so long is ended with class timeout; 0 = no limit.
   std::int64_t progress_limit_ms = 0;
   std::int64_t time_limit_ms = 0;  ///< of this attempt, from its start; 0 = no limit
-  Gang gang;
-  std::vector<StoredCheckpoint> stored;  ///< what can be fetched, newest first
+  Gang gang = {};
+  std::vector<StoredCheckpoint> stored = {};  ///< what can be fetched, newest first
 };
 
 struct HeartbeatAck {

@@ -134,7 +134,8 @@ void Ledger::released(const protocol::CoordinatorMessage& message) {
                           logs_[log->ref.attempt].size()));
     }
   } else if (const auto* stop = std::get_if<protocol::Stop>(&message)) {
-    c_.count(stop->discard ? "stop: fenced" : "stop: " + stop->reason);
+    c_.count(stop->discard ? "stop: fenced"
+                           : "stop: " + std::string(protocol::stop_reason_name(stop->reason)));
   } else if (const auto* welcome = std::get_if<protocol::Welcome>(&message)) {
     for (const protocol::HeldVerdict& verdict : welcome->held) {
       c_.count(verdict.keep ? "held: keep" : "held: discard");
