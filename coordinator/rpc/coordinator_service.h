@@ -1,4 +1,5 @@
-// CoordinatorService by the callback API (private to coordinator/rpc).
+// CoordinatorService by the callback API (private to coordinator/rpc). The handlers are in
+// *_handlers.cc, by noun.
 #pragma once
 
 #include <functional>
@@ -53,6 +54,8 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
 
  private:
   Result<SweepId> find(const v1::SweepRef& reference) const;
+
+  static constexpr std::size_t kQueriesWaitingMax = 64;
 
   const engine::Views& views_;
   const Options options_;

@@ -1,0 +1,39 @@
+// Workers.
+#include <utility>
+
+#include "coordinator/rpc/call.h"
+#include "coordinator/rpc/coordinator_service.h"
+
+namespace tailor::rpc {
+
+grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListWorkers(Context*,
+                                                              const v1::ListWorkersRequest*,
+                                                              v1::ListWorkersResponse* response) {
+  return answer(reads_, "ListWorkers", response, options_.on_call,
+                [this]() -> Result<v1::ListWorkersResponse> {
+                  TAILOR_ASSIGN_OR_RETURN(const auto workers, views_.workers());
+                  v1::ListWorkersResponse out;
+                  for (const auto& view : workers) *out.add_workers() = to_proto(view);
+                  return out;
+                });
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceImpl::DrainWorker(Context*,
+                                                              const v1::DrainWorkerRequest* request,
+                                                              v1::DrainWorkerResponse* response) {
+  return begin(
+      reads_, "DrainWorker", response, options_.on_call,
+      [this, name = request->worker()](const std::shared_ptr<Call<v1::DrainWorkerResponse>>& call) {
+        const auto id = views_.find_worker(name);
+        if (!id.has_value()) return call->finish(id.error());
+        core::DrainWorker event;
+        event.worker = *id;
+        views_.engine().request(std::move(event),
+                                [call](const Status& status, const core::ReplyBody&) {
+                                  v1::DrainWorkerResponse out;
+                                  call->finish(status, &out);
+                                });
+      });
+}
+
+}  // namespace tailor::rpc
