@@ -1,0 +1,63 @@
+// Workers and events.
+#include <optional>
+
+#include "coordinator/http/routes.h"
+
+namespace tailor::http {
+namespace {
+
+constexpr std::uint64_t kEventsPageMax = 1'000;
+
+/// Id of the newest event, by galloping and bisection: about 2 log2 of it short reads.
+Result<std::uint64_t> last_event(const storage::Store& store) {
+  std::uint64_t known = 0;  // an event with a greater id exists above all smaller values
+  std::uint64_t stride = 1;
+  for (;;) {
+    TAILOR_ASSIGN_OR_RETURN(const auto rows, store.events(known + stride - 1, 1));
+    if (rows.empty()) break;
+    known = rows.front().id;
+    stride *= 2;
+  }
+  std::uint64_t none_after = known + stride - 1;  // no event has a greater id
+  while (known < none_after) {
+    const std::uint64_t middle = known + (none_after - known) / 2;
+    TAILOR_ASSIGN_OR_RETURN(const auto rows, store.events(middle, 1));
+    if (rows.empty()) {
+      none_after = middle;
+    } else {
+      known = rows.front().id;
+    }
+  }
+  return known;
+}
+
+}  // namespace
+
+Result<Json> list_workers(const engine::Views& views, const Arguments&) {
+  TAILOR_ASSIGN_OR_RETURN(const auto workers, views.workers());
+  return Json{{"workers", list_of(workers)}};
+}
+
+Result<Json> list_events(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
+  TAILOR_ASSIGN_OR_RETURN(std::uint64_t after, number_of(request, "after", 0, ~0ull >> 1));
+  TAILOR_ASSIGN_OR_RETURN(std::uint64_t limit, number_of(request, "limit", 100, kEventsPageMax));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t tail, number_of(request, "tail", 0, kEventsPageMax));
+  std::optional<SweepId> sweep;
+  std::optional<TrialId> trial;
+  if (const auto text = text_of(request, "sweep"); !text.empty()) {
+    TAILOR_ASSIGN_OR_RETURN(sweep, views.find_sweep(text));
+  }
+  if (const auto text = text_of(request, "trial"); !text.empty()) {
+    TAILOR_ASSIGN_OR_RETURN(trial, trial_of(text));
+  }
+  if (tail > 0) {
+    TAILOR_ASSIGN_OR_RETURN(const std::uint64_t last, last_event(views.store()));
+    after = last > tail ? last - tail : 0;
+    limit = tail;
+  }
+  TAILOR_ASSIGN_OR_RETURN(const auto rows, views.store().events(after, limit, sweep, trial));
+  return Json{{"events", list_of(rows)}, {"last", rows.empty() ? after : rows.back().id}};
+}
+
+}  // namespace tailor::http

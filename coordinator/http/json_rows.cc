@@ -1,0 +1,179 @@
+#include "coordinator/http/json_rows.h"
+
+#include <cmath>
+
+#include "base/json.h"
+
+namespace tailor::http {
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json number(const std::optional<double>& value) {
+  return value.has_value() ? number(*value) : Json(nullptr);
+}
+
+Json parsed(const std::string& text) {
+  auto value = parse_ordered_json(text);
+  return value ? *std::move(value) : Json(text);
+}
+
+Json to_json(const engine::SweepView& view) {
+  using storage::TrialState;
+  Json trials = Json::object();
+  std::uint64_t total = 0;
+  for (const TrialState state :
+       {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted, TrialState::kStopped,
+        TrialState::kFailed, TrialState::kCancelled}) {
+    const auto found = view.counts.find(state);
+    const std::uint64_t count = found == view.counts.end() ? 0 : found->second;
+    trials[std::string(storage::trial_state_name(state))] = count;
+    total += count;
+  }
+  trials["total"] = total;
+  return {{"id", view.row.id.value},
+          {"name", view.row.name},
+          {"state", storage::sweep_state_name(view.row.state)},
+          {"priority", view.row.priority},
+          {"created_ms", view.row.created_ms},
+          {"ended_ms", view.row.ended_ms},
+          {"description", view.description},
+          {"baseline", view.baseline},
+          {"objectives", view.objectives},
+          {"candidates", view.candidates},
+          {"infeasible", view.row.infeasible},
+          {"infeasible_reasons", view.infeasible_reasons},
+          {"search_points", view.search_points},
+          {"search_tried", view.search_tried},
+          {"trials_at_most", view.trials_at_most},
+          {"message", view.message},
+          {"seeds", view.seeds},
+          {"trials", std::move(trials)}};
+}
+
+Json to_json(const storage::CandidateRow& row) {
+  return {{"index", row.index},
+          {"name", row.name},
+          {"point", parsed(row.point_json)},
+          {"parameters_body", row.parameters_body},
+          {"parameters_total", row.parameters_total}};
+}
+
+Json to_json(const engine::TrialView& view) {
+  Json values = Json::object();
+  for (const auto& [name, value] : view.row.final_values) values[name] = number(value);
+  return {{"id", view.row.id.value},
+          {"sweep", view.row.sweep.value},
+          {"candidate", view.row.candidate},
+          {"candidate_name", view.candidate_name},
+          {"seed", view.row.seed},
+          {"state", storage::trial_state_name(view.row.state)},
+          {"attempts", view.row.attempts},
+          {"end_class", view.row.end_class},
+          {"message", view.row.message},
+          {"objective", number(view.row.objective)},
+          {"values", std::move(values)},
+          {"parameters_body", view.parameters_body},
+          {"created_ms", view.row.created_ms},
+          {"started_ms", view.row.started_ms},
+          {"ended_ms", view.row.ended_ms}};
+}
+
+Json to_json(const engine::AttemptView& view) {
+  return {
+      {"number", view.row.id.number},
+      {"worker", view.row.worker.value},
+      {"worker_name", view.worker_name},
+      {"slots", view.row.slots},
+      {"state", storage::attempt_state_name(view.row.state)},
+      {"end_class", view.row.end_class},
+      {"message", view.row.message},
+      {"assigned_ms", view.row.assigned_ms},
+      {"ended_ms", view.row.ended_ms},
+      {"resumed_step", view.resumed_step},
+      {"reports", view.row.acked_sequence},
+      {"log_bytes", view.row.log_bytes},
+      {"started", view.row.started_json.empty() ? Json(nullptr) : parsed(view.row.started_json)}};
+}
+
+Json to_json(const storage::CheckpointRow& row) {
+  return {{"attempt", row.attempt.number}, {"step", row.step},   {"path", row.path},
+          {"sha256", row.sha256},          {"bytes", row.bytes}, {"wall_ms", row.wall_ms}};
+}
+
+Json to_json(const storage::ProfileRow& row) {
+  return {{"layer", row.layer},
+          {"sub_block", row.sub_block},
+          {"geometry", row.geometry},
+          {"statistic", row.statistic},
+          {"value", number(row.value)},
+          {"standard_error", number(row.standard_error)},
+          {"step", row.step},
+          {"tokens", row.tokens},
+          {"linear_tokens", row.linear_tokens},
+          {"subsamples", row.subsamples},
+          {"rho", number(row.rho)},
+          {"seed", row.seed},
+          {"dropped", row.dropped}};
+}
+
+Json to_json(const engine::WorkerView& view) {
+  Json running = Json::array();
+  for (const AttemptId& attempt : view.running) {
+    running.push_back({{"trial", attempt.trial.value}, {"attempt", attempt.number}});
+  }
+  return {{"id", view.row.id.value},
+          {"name", view.row.name},
+          {"host", view.row.host},
+          {"version", view.row.version},
+          {"connected", view.connected},
+          {"draining", view.row.draining},
+          {"slots", view.slots},
+          {"busy_slots", view.busy_slots},
+          {"devices", view.devices},
+          {"running", std::move(running)},
+          {"first_seen_ms", view.row.first_seen_ms},
+          {"last_seen_ms", view.row.last_seen_ms}};
+}
+
+Json to_json(const storage::EventRow& row) {
+  return {{"id", row.id},
+          {"wall_ms", row.wall_ms},
+          {"kind", row.kind},
+          {"sweep", row.sweep.value},
+          {"trial", row.trial.value},
+          {"attempt", row.attempt},
+          {"worker", row.worker.value},
+          {"message", row.message}};
+}
+
+Json to_json(const analysis::ComparisonTable& table) {
+  Json rows = Json::array();
+  for (const analysis::ComparisonRow& row : table.rows) {
+    rows.push_back({{"candidate", row.candidate},
+                    {"name", row.name},
+                    {"parameters_body", row.parameters_body},
+                    {"mean", number(row.mean)},
+                    {"finished", row.finished},
+                    {"failed", row.failed},
+                    {"missing", row.missing},
+                    {"pairs", row.paired.n},
+                    {"difference", row.paired.n > 0 ? number(row.paired.mean) : Json(nullptr)},
+                    {"sd", number(row.paired.sd)},
+                    {"ci_low", number(row.paired.ci_low)},
+                    {"ci_high", number(row.paired.ci_high)},
+                    {"negative", row.paired.negative},
+                    {"positive", row.paired.positive},
+                    {"p_sign_flip", number(row.paired.p_sign_flip)},
+                    {"p_holm", number(row.p_holm)},
+                    {"tokens_per_s", number(row.tokens_per_s)},
+                    {"seeds", row.seeds},
+                    {"differences", row.differences}});
+  }
+  return {{"baseline", table.baseline},
+          {"objective", table.objective},
+          {"seeds", table.seeds},
+          {"smallest_p", number(table.smallest_p)},
+          {"rows", std::move(rows)}};
+}
+
+}  // namespace tailor::http

@@ -1,0 +1,81 @@
+#include "coordinator/http/routes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+
+namespace tailor::http {
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"GET", "/api/v1/sweeps", "", list_sweeps, "every sweep with its trials by state"},
+    {"GET", "/api/v1/sweeps/{sweep}", "offset limit", get_sweep,
+     "one sweep (name, id or \"last\"), a page of its candidates, its file"},
+    {"GET", "/api/v1/trials", "sweep state offset limit order descending", list_trials,
+     "a page of trials"},
+    {"GET", "/api/v1/trials/{trial}", "", get_trial,
+     "one trial: candidate, attempts, checkpoints, metrics, profile"},
+    {"GET", "/api/v1/trials/{trial}/log", "attempt offset bytes", get_log,
+     "a piece of a log; without offset the end of it"},
+    {"GET", "/api/v1/trials/{trial}/why", "", get_why, "what it waits for, in a sentence"},
+    {"GET", "/api/v1/series", "trial metric points", get_series,
+     "a curve, thinned to about so many points (500; at most 10,000)"},
+    {"GET", "/api/v1/compare", "sweep baseline objective", get_compare,
+     "paired differences from a baseline"},
+    {"GET", "/api/v1/workers", "", list_workers, "every worker and what it runs"},
+    {"GET", "/api/v1/events", "after limit sweep trial tail", list_events,
+     "a page of events after an id; or with tail=N the last N of all"},
+};
+
+/// The parts that stand for {...}; nullopt when the path is another one.
+std::optional<std::vector<std::string_view>> match(std::string_view pattern,
+                                                   std::string_view path) {
+  const std::vector<std::string_view> wanted = split(pattern.substr(1), '/');
+  const std::vector<std::string_view> given = split(path.substr(1), '/');
+  if (wanted.size() != given.size()) return std::nullopt;
+  std::vector<std::string_view> values;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].starts_with('{')) {
+      values.push_back(given[i]);
+    } else if (wanted[i] != given[i]) {
+      return std::nullopt;
+    }
+  }
+  return values;
+}
+
+/// An unknown parameter is a mistake worth an answer.
+Status check_keys(const Route& route, const Request& request) {
+  const std::vector<std::string_view> allowed =
+      route.keys.empty() ? std::vector<std::string_view>() : split(route.keys, ' ');
+  for (const auto& [key, value] : request.query) {
+    if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+    return {Code::kInvalidArgument,
+            fmt::format("unknown parameter \"{}\"; allowed: {}", key,
+                        allowed.empty() ? "none" : fmt::format("{}", fmt::join(allowed, ", ")))};
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+std::span<const Route> routes() { return kRoutes; }
+
+Result<Json> answer(const engine::Views& views, const Request& request) {
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  for (const Route& route : kRoutes) {
+    if (route.method != method) continue;
+    auto values = match(route.pattern, request.path);
+    if (!values.has_value()) continue;
+    TAILOR_RETURN_IF_ERROR(check_keys(route, request));
+    return route.handle(views, {request, *std::move(values)});
+  }
+  return error(Code::kNotFound,
+               "no such resource; there are sweeps, trials, series, compare, workers and events "
+               "under /api/v1");
+}
+
+}  // namespace tailor::http

@@ -1,0 +1,46 @@
+// Sweeps and their comparison.
+#include <utility>
+
+#include "coordinator/http/routes.h"
+
+namespace tailor::http {
+namespace {
+
+constexpr std::uint64_t kCandidatesPageMax = 1'000;
+
+}  // namespace
+
+Result<Json> list_sweeps(const engine::Views& views, const Arguments&) {
+  TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views.sweeps());
+  return Json{{"sweeps", list_of(sweeps)}};
+}
+
+Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
+                          number_of(request, "offset", 0, std::uint64_t{1} << 40));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
+                          number_of(request, "limit", 100, kCandidatesPageMax));
+  TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(arguments.path[0]));
+  TAILOR_ASSIGN_OR_RETURN(const auto view, views.sweep(id));
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, views.candidates(id));
+  TAILOR_ASSIGN_OR_RETURN(const auto row, views.store().sweep(id));
+  Json page = Json::array();
+  for (std::uint64_t i = offset; i < candidates.size() && i - offset < limit; ++i) {
+    page.push_back(to_json(candidates[i]));
+  }
+  return Json{{"sweep", to_json(view)},
+              {"candidates", std::move(page)},
+              {"candidates_total", candidates.size()},
+              {"file", row.toml}};
+}
+
+Result<Json> get_compare(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
+  TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(text_of(request, "sweep")));
+  TAILOR_ASSIGN_OR_RETURN(const auto table, views.compare(id, text_of(request, "baseline"),
+                                                          text_of(request, "objective")));
+  return to_json(table);
+}
+
+}  // namespace tailor::http
