@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -188,6 +189,44 @@ Result<WorkProfile> work_profile_from_json(std::string_view json) {
   TAILOR_RETURN_IF_ERROR(read_entries(*entries, profile));
   TAILOR_RETURN_IF_ERROR(read_positions(*positions, profile));
   return profile;
+}
+
+ordered_json work_measurement_json(const WorkProfile& profile) {
+  const auto shown = [](double value) -> ordered_json {
+    if (std::isnan(value)) return "NaN";
+    if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+    return value;
+  };
+  // With one subsample there is no error to speak of; 0 would claim too much.
+  const auto error_json = [&](const WorkEntry& entry) {
+    return profile.subsamples > 1 ? shown(entry.standard_error) : ordered_json();
+  };
+  ordered_json json = ordered_json::object();
+  const bool one_layer = std::all_of(
+      profile.entries.begin(), profile.entries.end(),
+      [&](const WorkEntry& entry) { return entry.layer == profile.entries.front().layer; });
+  ordered_json entries = ordered_json::array();
+  for (const WorkEntry& entry : profile.entries) {
+    if (one_layer) {
+      json[std::string(geometry_name(entry.geometry))][entry.statistic] = {
+          {"value", shown(entry.value)}, {"standard_error", error_json(entry)}};
+    }
+    entries.push_back({{"layer", entry.layer},
+                       {"sub_block", entry.sub_block},
+                       {"geometry", geometry_name(entry.geometry)},
+                       {"statistic", entry.statistic},
+                       {"value", shown(entry.value)},
+                       {"standard_error", error_json(entry)}});
+  }
+  json["entries"] = std::move(entries);
+  json["tokens"] = profile.tokens;
+  json["linear_tokens"] = profile.linear_tokens;
+  json["subsamples"] = profile.subsamples;
+  json["rho"] = profile.rho;
+  json["seed"] = profile.seed;
+  json["dropped"] = profile.dropped;
+  json["duplicates"] = profile.duplicates;
+  return json;
 }
 
 }  // namespace tailor::geometry

@@ -14,6 +14,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -28,5 +29,11 @@ std::string work_profile_json(const WorkProfile& profile);
 /// Reads it back. Errors: kInvalidArgument naming the key that is missing, of the wrong kind, or
 /// outside its range; kUnimplemented for a newer version.
 Result<WorkProfile> work_profile_from_json(std::string_view json);
+
+/// A measurement for people and scripts, as `tailor geometry work --json` prints it: entries and
+/// what they were measured with; of a single layer also {geometry: {statistic: {"value",
+/// "standard_error"}}}. An error of one subsample is null; what JSON cannot say of a number is a
+/// text.
+nlohmann::ordered_json work_measurement_json(const WorkProfile& profile);
 
 }  // namespace tailor::geometry

@@ -17,6 +17,7 @@
 #include "geometry/npy.h"
 #include "geometry/statistics/table.h"
 #include "geometry/work_profile.h"
+#include "geometry/work_profile_json.h"
 
 namespace tailor::client {
 namespace geometry_tools {
@@ -33,7 +34,7 @@ double distance_seconds(std::size_t points, std::size_t dimension, int threads) 
 }
 
 // More points than the algorithms can number are refused before anything is read.
-void require_points(const CloudFile& file, std::size_t most) {
+void require_points(const geometry::CloudFile& file, std::size_t most) {
   if (file.points > most) {
     throw Failure(Exit::kUsage, fmt::format("{}: {} points are more than {}; take a subsample",
                                             file.path, file.points, most));
@@ -54,18 +55,18 @@ struct Measured {
 
 // Zero vectors have no direction: they are left out where angles count. In the raw geometry the
 // origin is a point like any other.
-Measured measure_one(const Printer& out, CloudFile& from, const MetricOptions& options,
+Measured measure_one(const Printer& out, geometry::CloudFile& from, const MetricOptions& options,
                      geometry::DistanceOptions distance) {
   note_geometry_unused(out, options);
   Measured result;
   if (options.distances) {
     result.matrix = read_distances(from, out);
   } else {
-    geometry::Cloud cloud = read_cloud(from);
+    geometry::Cloud cloud = require_input(geometry::read_cloud(from));
     note_looks_like_distances(out, cloud, from.path);
     if (distance.geometry != geometry::Geometry::kRaw) {
       const std::size_t before = cloud.count;
-      remove_points(cloud, zero_points(cloud));
+      geometry::remove_points(cloud, geometry::zero_points(cloud));
       result.dropped = before - cloud.count;
     }
     const Progress progress("distances",
@@ -98,7 +99,8 @@ void run_persistence(const Context& context, const PersistenceOptions& options) 
   const bool mapped = !options.metric.distances && std::isinf(options.threshold) &&
                       distance.geometry == geometry::Geometry::kHyperbolic;
   if (mapped) distance.geometry = geometry::Geometry::kSpherical;
-  CloudFile file = open_cloud(options.file, options.metric.distances);
+  geometry::CloudFile file =
+      require_input(geometry::open_cloud(options.file, options.metric.distances));
   require_points(file, geometry::kRipsPointsMax);
   MemoryPlan plan(fmt::format("persistence of {} points", file.points), options.memory_gib,
                   options.metric.threads);
@@ -199,15 +201,16 @@ void run_wasserstein(const Context& context, const WassersteinOptions& options) 
   geometry::DiagramDistanceOptions distance;
   distance.order = options.order;
   distance.ground = require_input(geometry::parse_ground_norm(options.ground));
-  DiagramFile file_a = open_diagram(options.a), file_b = open_diagram(options.b);
+  geometry::DiagramFile file_a = require_input(geometry::open_diagram(options.a)),
+                        file_b = require_input(geometry::open_diagram(options.b));
   MemoryPlan plan(
       fmt::format("the distance of diagrams of {} and {} bars", file_a.bars, file_b.bars),
       options.memory_gib, 1);
   plan.pass("bars and the pairs between them",
             kMatchingBytes * static_cast<double>(file_a.bars + file_b.bars));
   plan.check();
-  const geometry::Diagram a = read_diagram(file_a);
-  const geometry::Diagram b = read_diagram(file_b);
+  const geometry::Diagram a = require_input(geometry::read_diagram(file_a));
+  const geometry::Diagram b = require_input(geometry::read_diagram(file_b));
   const double points = static_cast<double>(a.size() + b.size());
   geometry::DiagramDistance result;
   {
@@ -275,8 +278,10 @@ void run_gw(const Context& context, const GwOptions& options) {
   const Device device(options.metric.device, out);
   distance.accelerator = device.get();
   note_geometry_unused(out, options.metric);
-  CloudFile file_x = open_cloud(options.x, options.metric.distances);
-  CloudFile file_y = open_cloud(options.y, options.metric.distances);
+  geometry::CloudFile file_x =
+      require_input(geometry::open_cloud(options.x, options.metric.distances));
+  geometry::CloudFile file_y =
+      require_input(geometry::open_cloud(options.y, options.metric.distances));
   require_points(file_x, geometry::kEdgePointsMax);
   require_points(file_y, geometry::kEdgePointsMax);
   geometry::GromovOptions gromov = options.gromov;
@@ -284,10 +289,10 @@ void run_gw(const Context& context, const GwOptions& options) {
   gromov.accelerator = device.get();
   MemoryPlan plan(fmt::format("gw of {} and {} points", file_x.points, file_y.points),
                   options.memory_gib, options.metric.threads);
-  for (const CloudFile* file : {&file_x, &file_y}) plan_distances(plan, *file);
+  for (const geometry::CloudFile* file : {&file_x, &file_y}) plan_distances(plan, *file);
   if (!options.metric.distances) {
     double measuring = 0;
-    for (const CloudFile* file : {&file_x, &file_y}) {
+    for (const geometry::CloudFile* file : {&file_x, &file_y}) {
       const double n = static_cast<double>(file->points);
       measuring += 16 * n * static_cast<double>(file->dimension + geometry::kLanes);
     }
@@ -302,11 +307,11 @@ void run_gw(const Context& context, const GwOptions& options) {
     a = read_distances(file_x, out);
     b = read_distances(file_y, out);
   } else {
-    geometry::Cloud x = read_cloud(file_x);
-    geometry::Cloud y = read_cloud(file_y);
+    geometry::Cloud x = require_input(geometry::read_cloud(file_x));
+    geometry::Cloud y = require_input(geometry::read_cloud(file_y));
     note_looks_like_distances(out, x, options.x);
     if (distance.geometry != geometry::Geometry::kRaw) {
-      std::vector<bool> drop_x = zero_points(x), drop_y = zero_points(y);
+      std::vector<bool> drop_x = geometry::zero_points(x), drop_y = geometry::zero_points(y);
       const std::size_t before = x.count + y.count;
       if (x.count == y.count) {
         // Point i of both is one token: it goes from both or from neither.
@@ -316,8 +321,8 @@ void run_gw(const Context& context, const GwOptions& options) {
         }
       }
       const bool paired = x.count == y.count;
-      remove_points(x, drop_x);
-      remove_points(y, drop_y);
+      geometry::remove_points(x, drop_x);
+      geometry::remove_points(y, drop_y);
       if (!paired) dropped = before - x.count - y.count;
     }
     const Progress progress("distances",
@@ -473,7 +478,8 @@ void run_dimension(const Context& context, const DimensionFlags& options) {
   geometry::DistanceOptions distance = options.metric.checked();
   const Device device(options.metric.device, out);
   distance.accelerator = device.get();
-  CloudFile file = open_cloud(options.file, options.metric.distances);
+  geometry::CloudFile file =
+      require_input(geometry::open_cloud(options.file, options.metric.distances));
   MemoryPlan plan(fmt::format("the dimension of {} points", file.points), options.memory_gib,
                   options.metric.threads);
   plan_distances(plan, file);
@@ -559,55 +565,15 @@ struct WorkFlags {
   std::optional<double> memory_gib;
 };
 
-// One cloud a layer: [points, coordinates], or [layers, points, coordinates].
-struct Stack {
-  std::size_t layers = 1, points = 0, dimension = 0;
-  std::vector<float> values;
-  bool rounded = false;  // some number was no float32
-};
-
-struct StackFile {
-  std::string path;
-  geometry::NpyFile file;
-  Stack stack = {};  // without values
-};
-
-StackFile open_stack(const std::string& path) {
-  StackFile result{path, require_input(geometry::NpyFile::open(path))};
-  const std::vector<std::size_t>& shape = result.file.shape();
-  const std::size_t rank = shape.size();
-  if (rank != 2 && rank != 3) {
-    throw Failure(Exit::kUsage,
-                  fmt::format("{}: expected shape (points, coordinates) or (layers, points, "
-                              "coordinates); this array has {} dimensions",
-                              path, rank));
-  }
-  if (rank == 3) result.stack.layers = shape[0];
-  result.stack.points = shape[rank - 2];
-  result.stack.dimension = shape[rank - 1];
-  return result;
-}
-
-Stack read_stack(StackFile& from) {
-  Stack stack = from.stack;
-  const bool layered = from.file.shape().size() == 3;
-  stack.values = require_input(from.file.floats(stack.rounded, [&](std::size_t place) {
-    const std::size_t token = place / stack.dimension;
-    return fmt::format("{}point {}, coordinate {}",
-                       layered ? fmt::format("layer {}, ", token / stack.points) : "",
-                       token % stack.points, place % stack.dimension);
-  }));
-  return stack;
-}
-
 void run_work(const Context& context, const WorkFlags& options) {
   const Printer out = context.printer();
   require_input(options.work.validate());
   const Device device(options.device, out);
   geometry::WorkOptions work = options.work;
   work.accelerator = device.get();
-  StackFile file_before = open_stack(options.before), file_after = open_stack(options.after);
-  const Stack &shape = file_before.stack, &other = file_after.stack;
+  geometry::StackFile file_before = require_input(geometry::open_stack(options.before)),
+                      file_after = require_input(geometry::open_stack(options.after));
+  const geometry::Stack &shape = file_before.stack, &other = file_after.stack;
   if (shape.layers != other.layers || shape.points != other.points ||
       shape.dimension != other.dimension) {
     throw Failure(
@@ -625,8 +591,8 @@ void run_work(const Context& context, const WorkFlags& options) {
                         std::min(work.linear_tokens, shape.points), work.threads),
             geometry::work_memory_bytes(shape.layers, shape.points, shape.dimension, work));
   plan.check();
-  const Stack before = read_stack(file_before);
-  const Stack after = read_stack(file_after);
+  const geometry::Stack before = require_input(geometry::read_stack(file_before));
+  const geometry::Stack after = require_input(geometry::read_stack(file_after));
   if (before.rounded || after.rounded) {
     out.note("tailor: some numbers are no float32 and were rounded to it; activations are float32");
   }
@@ -659,31 +625,7 @@ void run_work(const Context& context, const WorkFlags& options) {
   const bool overlapping =
       has_errors && before.points - profile.dropped < profile.subsamples * profile.tokens;
   if (out.json()) {
-    const auto error_json = [&](double error) { return has_errors ? json_number(error) : Json(); };
-    Json json;
-    if (layers.size() == 1) {
-      for (const geometry::WorkEntry& entry : profile.entries) {
-        json[std::string(geometry::geometry_name(entry.geometry))][entry.statistic] = {
-            {"value", json_number(entry.value)},
-            {"standard_error", error_json(entry.standard_error)}};
-      }
-    }
-    json["entries"] = Json::array();
-    for (const geometry::WorkEntry& entry : profile.entries) {
-      json["entries"].push_back({{"layer", entry.layer},
-                                 {"sub_block", entry.sub_block},
-                                 {"geometry", geometry::geometry_name(entry.geometry)},
-                                 {"statistic", entry.statistic},
-                                 {"value", json_number(entry.value)},
-                                 {"standard_error", error_json(entry.standard_error)}});
-    }
-    json["tokens"] = profile.tokens;
-    json["linear_tokens"] = profile.linear_tokens;
-    json["subsamples"] = profile.subsamples;
-    json["rho"] = profile.rho;
-    json["seed"] = profile.seed;
-    json["dropped"] = profile.dropped;
-    json["duplicates"] = profile.duplicates;
+    Json json = geometry::work_measurement_json(profile);
     json["overlapping"] = overlapping;
     json["rounded_to_float32"] = before.rounded || after.rounded;
     return out.document(json);

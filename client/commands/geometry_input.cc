@@ -29,10 +29,6 @@ std::string about(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-std::string shape_text(const std::vector<std::size_t>& shape) {
-  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-}
-
 std::string amount(double bytes) {
   return bytes < 1e8 ? fmt::format("{:.4g} MiB", bytes / (1 << 20))
                      : fmt::format("{:.4g} GiB", bytes / (1 << 30));
@@ -100,116 +96,14 @@ void add_metric_options(CLI::App* command, MetricOptions& options) {
   add_device_option(command, options.device);
 }
 
-CloudFile open_cloud(const std::string& path, bool distances) {
-  CloudFile result{path, require_input(geometry::NpyFile::open(path))};
-  const std::vector<std::size_t>& shape = result.file.shape();
-  result.distances = distances;
-  if (!distances) {
-    if (shape.size() != 2) {
-      throw Failure(
-          Exit::kUsage,
-          fmt::format("{}: a cloud has the shape (points, coordinates); this array has the "
-                      "shape {}{}",
-                      path, shape_text(shape),
-                      shape.size() == 1 ? " (for condensed distances add --distances)" : ""));
-    }
-    result.points = shape[0];
-    result.dimension = shape[1];
-    return result;
-  }
-  if (shape.size() == 1) {
-    const auto points = geometry::condensed_points(shape[0]);
-    if (!points) {
-      throw Failure(
-          Exit::kUsage,
-          fmt::format("{}: {} numbers are no condensed distances: n points have n (n - 1) / 2 of "
-                      "them",
-                      path, shape[0]));
-    }
-    result.condensed = true;
-    result.points = *points;
-    return result;
-  }
-  if (shape.size() != 2 || shape[0] != shape[1]) {
-    throw Failure(
-        Exit::kUsage,
-        fmt::format("{}: distances are a square matrix, or condensed, n (n - 1) / 2 numbers as "
-                    "scipy's pdist writes them; this array {} (leave out --distances for a "
-                    "cloud)",
-                    path,
-                    shape.size() == 2 ? fmt::format("is {} x {}", shape[0], shape[1])
-                                      : "has the shape " + shape_text(shape)));
-  }
-  result.points = shape[0];
-  return result;
-}
-
-geometry::Cloud read_cloud(CloudFile& from) {
-  geometry::Cloud cloud;
-  cloud.values = require_input(from.file.doubles());
-  cloud.count = from.points;
-  cloud.dimension = from.dimension;
-  require_input(geometry::check_finite(cloud.view(), from.path));
-  return cloud;
-}
-
-geometry::DistanceMatrix read_distances(CloudFile& from, const Printer& out) {
-  const std::size_t n = from.points;
-  if (!from.condensed) {
-    return require_input(geometry::DistanceMatrix::from_square(require_input(from.file.doubles()),
-                                                               n, from.file.spacing()),
-                         from.path);
-  }
-  if (n > 2) {
+geometry::DistanceMatrix read_distances(geometry::CloudFile& from, const Printer& out) {
+  if (from.condensed && from.points > 2) {
     out.note(fmt::format(
         "tailor: {} is read as the condensed distances of {} points, the upper triangle "
         "by rows, as scipy's pdist writes it",
-        from.path, n));
+        from.path, from.points));
   }
-  std::vector<double> square(n * n, 0.0);
-  std::size_t i = 0, j = 0;
-  while (true) {
-    const auto numbers = require_input(from.file.next());
-    if (numbers.empty()) break;
-    for (const double distance : numbers) {
-      if (++j == n) j = ++i + 1;
-      square[i * n + j] = square[j * n + i] = distance;
-    }
-  }
-  return require_input(
-      geometry::DistanceMatrix::from_square(std::move(square), n, from.file.spacing()), from.path);
-}
-
-DiagramFile open_diagram(const std::string& path) {
-  DiagramFile result{path, require_input(geometry::NpyFile::open(path))};
-  const std::vector<std::size_t>& shape = result.file.shape();
-  if (result.file.size() == 0 && !shape.empty()) return result;
-  if (shape.size() != 2 || shape[1] != 2) {
-    throw Failure(
-        Exit::kUsage,
-        fmt::format("{}: a diagram is an array of rows (birth, death), shape (k, 2); this "
-                    "one has shape {}",
-                    path, shape_text(shape)));
-  }
-  result.bars = shape[0];
-  return result;
-}
-
-geometry::Diagram read_diagram(DiagramFile& from) {
-  const std::vector<double> values = require_input(from.file.doubles());
-  geometry::Diagram bars;
-  bars.reserve(from.bars);
-  for (std::size_t row = 0; row < from.bars; ++row) {
-    const geometry::Bar bar{values[2 * row], values[2 * row + 1]};
-    if (!std::isfinite(bar.birth) || !(bar.death >= bar.birth)) {
-      throw Failure(Exit::kUsage,
-                    fmt::format("{}: row {} is ({}, {}); a birth must be finite and a death a "
-                                "number not below it (infinity is allowed)",
-                                from.path, row, bar.birth, bar.death));
-    }
-    bars.push_back(bar);
-  }
-  return bars;
+  return require_input(geometry::read_distances(from));
 }
 
 void add_memory_option(CLI::App* command, std::optional<double>& gib) {
@@ -278,7 +172,7 @@ void MemoryPlan::check() const {
                                       : ", or fewer --threads where that is much of it"));
 }
 
-void plan_distances(MemoryPlan& plan, const CloudFile& from) {
+void plan_distances(MemoryPlan& plan, const geometry::CloudFile& from) {
   const double n = static_cast<double>(from.points);
   plan.hold("distances", 8 * n * n);
   if (from.distances) {
@@ -307,28 +201,6 @@ void run_within_memory(std::string_view command, const std::function<void()>& ru
                   command, failed));
 }
 
-std::vector<bool> zero_points(const geometry::Cloud& cloud) {
-  std::vector<bool> zero(cloud.count);
-  for (std::size_t i = 0; i < cloud.count; ++i) {
-    zero[i] = geometry::norm(cloud.view().row(i)) < geometry::kZeroNorm;
-  }
-  return zero;
-}
-
-void remove_points(geometry::Cloud& cloud, const std::vector<bool>& drop) {
-  const auto row = [&cloud](std::size_t i) {
-    return cloud.values.begin() + static_cast<std::ptrdiff_t>(i * cloud.dimension);
-  };
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < cloud.count; ++i) {
-    if (drop[i]) continue;
-    if (kept != i) std::copy(row(i), row(i + 1), row(kept));
-    ++kept;
-  }
-  cloud.count = kept;
-  cloud.values.resize(kept * cloud.dimension);
-}
-
 void note_geometry_unused(const Printer& out, const MetricOptions& options) {
   if (options.distances && options.geometry != "raw") {
     out.note(
@@ -340,15 +212,7 @@ void note_geometry_unused(const Printer& out, const MetricOptions& options) {
 
 void note_looks_like_distances(const Printer& out, const geometry::Cloud& cloud,
                                const std::string& path) {
-  if (cloud.count < 3 || cloud.count != cloud.dimension) return;
-  const std::size_t n = cloud.count;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (cloud.values[i * n + i] != 0) return;
-    for (std::size_t j = 0; j < i; ++j) {
-      const double lower = cloud.values[i * n + j];
-      if (!(lower >= 0) || lower != cloud.values[j * n + i]) return;
-    }
-  }
+  if (!geometry::looks_like_distances(cloud)) return;
   out.note(
       fmt::format("tailor: {} is taken as {} points, but is square, symmetric and zero on the "
                   "diagonal: if it holds distances, add --distances",

@@ -1,8 +1,8 @@
 // What the geometry commands share: options, reading and checking .npy files, and telling a person
 // how long something will take. Nothing here talks to a coordinator.
 //
-// Everything in a file is outside input: it is refused with the file's name, the entry and what to
-// do, and exit code 2.
+// What a file must hold is geometry/array_files.h's and geometry/width_problem.h's to say; here a
+// refusal becomes exit code 2.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,10 +20,8 @@
 
 #include "client/context.h"
 #include "geometry/accelerator.h"
-#include "geometry/cloud.h"
+#include "geometry/array_files.h"
 #include "geometry/distance.h"
-#include "geometry/npy.h"
-#include "geometry/rips.h"
 
 namespace tailor::client::geometry_tools {
 
@@ -72,33 +70,8 @@ class Device {
   std::unique_ptr<geometry::Accelerator> accelerator_;
 };
 
-/// A cloud or the distances of one, of which the header has been read and nothing else.
-struct CloudFile {
-  std::string path;
-  geometry::NpyFile file;
-  bool distances = false;  ///< a square matrix, or condensed
-  bool condensed = false;  ///< the upper triangle by rows, as scipy's pdist writes it
-  std::size_t points = 0;
-  std::size_t dimension = 0;  ///< 0 for distances
-};
-/// Throws the Failure for a file that is not there, no .npy or of a shape that does not fit.
-CloudFile open_cloud(const std::string& path, bool distances);
-/// The points; every number is finite. REQUIRES: no distances.
-geometry::Cloud read_cloud(CloudFile& from);
-/// The distances: finite, symmetric, not negative, zero on the diagonal. Says on `out` when they
-/// were condensed. REQUIRES: distances.
-geometry::DistanceMatrix read_distances(CloudFile& from, const Printer& out);
-
-/// A diagram of which the header has been read: rows (birth, death).
-struct DiagramFile {
-  std::string path;
-  geometry::NpyFile file;
-  std::size_t bars = 0;
-};
-/// An array without entries is the empty diagram, whatever its shape.
-DiagramFile open_diagram(const std::string& path);
-/// Deaths may be infinite.
-geometry::Diagram read_diagram(DiagramFile& from);
+/// geometry::read_distances; says on `out` when they were condensed. Throws the Failure.
+geometry::DistanceMatrix read_distances(geometry::CloudFile& from, const Printer& out);
 
 /// Adds --memory.
 void add_memory_option(CLI::App* command, std::optional<double>& gib);
@@ -137,16 +110,11 @@ class MemoryPlan {
   Part passing_ = {"", 0};  // the largest
 };
 /// Adds the distances of `from` to the plan, and what measuring them takes.
-void plan_distances(MemoryPlan& plan, const CloudFile& from);
+void plan_distances(MemoryPlan& plan, const geometry::CloudFile& from);
 
 /// Runs a command; memory that the system did not give in spite of the plan becomes
 /// Failure(kUsage).
 void run_within_memory(std::string_view command, const std::function<void()>& run);
-
-/// Points without a direction (norm below geometry::kZeroNorm), by index.
-std::vector<bool> zero_points(const geometry::Cloud& cloud);
-/// Takes the points out where `drop` is set.
-void remove_points(geometry::Cloud& cloud, const std::vector<bool>& drop);
 
 /// Notes on stderr, for both: a matrix to which --geometry is not applied, and a cloud that looks
 /// like a distance matrix.
