@@ -157,6 +157,31 @@ Result<Snapshot> MemoryStore::load() {
   return snapshot;
 }
 
+Result<Snapshot> MemoryStore::load_open() {
+  const std::lock_guard lock(mutex_);
+  Snapshot snapshot;
+  snapshot.counters = counters_;
+  std::set<SweepId> open;
+  for (const auto& [id, row] : sweeps_) {
+    if (is_open(row.state)) open.insert(id);
+  }
+  for (const auto& [id, row] : trials_) {
+    if (!is_final(row.state)) open.insert(row.sweep);
+  }
+  for (const SweepId id : open) snapshot.sweeps.push_back(sweeps_.at(id));
+  for (const auto& [key, row] : candidates_) {
+    if (open.contains(key.first)) snapshot.candidates.push_back(row);
+  }
+  for (const auto& [id, row] : trials_) {
+    if (open.contains(row.sweep)) snapshot.trials.push_back(row);
+  }
+  for (const auto& [id, row] : attempts_) {
+    if (!is_final(trials_.at(id.trial).state)) snapshot.attempts.push_back(row);
+  }
+  for (const auto& [id, row] : workers_) snapshot.workers.push_back(row);
+  return snapshot;
+}
+
 Status MemoryStore::commit(std::span<const Mutation> batch) {
   const std::lock_guard lock(mutex_);
   if (faults_left_ > 0) {

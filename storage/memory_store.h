@@ -29,6 +29,7 @@ class MemoryStore final : public Store {
   std::uint64_t commits() const;
 
   Result<Snapshot> load() override;
+  Result<Snapshot> load_open() override;
   Status commit(std::span<const Mutation> batch) override;
   Result<std::vector<SweepRow>> sweeps() const override;
   Result<SweepRow> sweep(SweepId id) const override;

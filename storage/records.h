@@ -40,6 +40,7 @@ std::string_view attempt_state_name(AttemptState state);  ///< "assigned", ...
 Result<SweepState> parse_sweep_state(std::string_view name);
 Result<TrialState> parse_trial_state(std::string_view name);
 Result<AttemptState> parse_attempt_state(std::string_view name);
+inline bool is_open(SweepState s) { return s == SweepState::kRunning || s == SweepState::kPaused; }
 inline bool is_final(TrialState s) { return s != TrialState::kQueued && s != TrialState::kRunning; }
 
 struct SweepRow {

@@ -349,15 +349,47 @@ void write_row(Connection& db, const CountersRow& row) {
       .run();
 }
 
+namespace {
+
+CountersRow read_counters(Connection& db) {
+  Query counters(
+      db.statement("SELECT next_sweep, next_trial, next_worker, next_token FROM counters"));
+  if (!counters.next()) return {};
+  return {counters.u64(0), counters.u64(1), counters.u64(2), counters.u64(3)};
+}
+
+}  // namespace
+
+Snapshot read_open_snapshot(Connection& db) {
+  Snapshot snapshot;
+  snapshot.counters = read_counters(db);
+  {
+    Query sweeps(db.statement(
+        with(kSweepColumns,
+             "WHERE s.state IN ('running', 'paused') OR EXISTS (SELECT 1 FROM trial t WHERE "
+             "t.sweep = s.id AND t.state IN ('queued', 'running')) ORDER BY s.id")));
+    snapshot.sweeps = all<SweepRow>(sweeps, sweep_of);
+  }
+  for (const SweepRow& sweep : snapshot.sweeps) {
+    std::vector<CandidateRow> candidates = read_candidates(db, sweep.id);
+    std::move(candidates.begin(), candidates.end(), std::back_inserter(snapshot.candidates));
+    Query trials(db.statement(with(kTrialColumns, "WHERE sweep = ?")), sweep.id.value);
+    while (trials.next()) snapshot.trials.push_back(trial_of(trials));
+  }
+  std::sort(snapshot.trials.begin(), snapshot.trials.end(),
+            [](const TrialRow& a, const TrialRow& b) { return a.id < b.id; });
+  for (const TrialRow& trial : snapshot.trials) {
+    if (is_final(trial.state)) continue;
+    std::vector<AttemptRow> attempts = read_attempts(db, trial.id);
+    std::move(attempts.begin(), attempts.end(), std::back_inserter(snapshot.attempts));
+  }
+  snapshot.workers = read_workers(db);
+  return snapshot;
+}
+
 Snapshot read_snapshot(Connection& db) {
   Snapshot snapshot;
-  {
-    Query counters(
-        db.statement("SELECT next_sweep, next_trial, next_worker, next_token FROM counters"));
-    if (counters.next()) {
-      snapshot.counters = {counters.u64(0), counters.u64(1), counters.u64(2), counters.u64(3)};
-    }
-  }
+  snapshot.counters = read_counters(db);
   snapshot.sweeps = read_sweeps(db);
   snapshot.candidates = read_candidates_where(db, "WHERE sweep > ? ORDER BY sweep, number", 0);
   {

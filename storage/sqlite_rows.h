@@ -27,6 +27,7 @@ void write_row(Connection& db, const LogTrim& row);
 void write_row(Connection& db, const CountersRow& row);
 
 Snapshot read_snapshot(Connection& db);
+Snapshot read_open_snapshot(Connection& db);
 std::vector<SweepRow> read_sweeps(Connection& db);
 std::optional<SweepRow> read_sweep(Connection& db, SweepId id);
 std::optional<SweepRow> read_sweep(Connection& db, std::string_view name);

@@ -76,6 +76,11 @@ class SqliteStore final : public Store {
                    [&]() -> Result<Snapshot> { return read_snapshot(*writer_); });
   }
 
+  Result<Snapshot> load_open() override {
+    return guarded(writer_->handle(), path_,
+                   [&]() -> Result<Snapshot> { return read_open_snapshot(*writer_); });
+  }
+
   Status commit(std::span<const Mutation> batch) override {
     for (const Mutation& mutation : batch) TAILOR_RETURN_IF_ERROR(check_row(mutation));
     const Status status = guarded(writer_->handle(), path_, [&]() -> Status {

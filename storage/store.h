@@ -9,7 +9,7 @@
 // trial its candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs
 // their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
 // Lists of something unknown are empty; only reads of one row say kNotFound.
-// Threads: `commit`, `load` from one thread (the storage thread); all other calls from any thread.
+// Threads: `commit`, `load`, `load_open` from one thread (the storage thread); all other calls from any thread.
 #pragma once
 
 #include <cstdint>
@@ -83,6 +83,11 @@ class Store {
 
   /// Everything that survives a restart of the coordinator. Errors: kDataLoss, kUnavailable.
   virtual Result<Snapshot> load() = 0;
+  /// What is open, and nothing of what has ended: sweeps that run or are paused, and any other with
+  /// a trial that is not final; all their candidates and trials; the attempts of trials that are
+  /// not final; all workers; the counters. Its cost does not grow with what has ended: that is read
+  /// on demand (`sweep`, `sweep_by_name`, `trial`, ...). Errors: those of `load`.
+  virtual Result<Snapshot> load_open() = 0;
 
   /// One transaction, durable when ok. Errors: kResourceExhausted (disk full: nothing was written,
   /// try again later), kDataLoss (corrupt file), kUnavailable; kInvalidArgument (`check_row`),

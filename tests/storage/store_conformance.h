@@ -261,6 +261,64 @@ TEST_P(StoreConformance, LoadBringsEveryAttemptThatCanStillMatter) {
   EXPECT_EQ(snapshot->trials.size(), 3u);
 }
 
+TEST_P(StoreConformance, LoadOpenBringsWhatIsOpenAndNothingOfWhatHasEnded) {
+  EXPECT_THAT(store().load_open()->sweeps, IsEmpty());
+  SweepRow over = make_sweep(2);
+  over.state = SweepState::kCompleted;
+  SweepRow stopping = make_sweep(3);  // cancelled, and a trainer has not gone yet
+  stopping.state = SweepState::kCancelled;
+  SweepRow paused = make_sweep(4);
+  paused.state = SweepState::kPaused;
+  const auto trial = [](std::uint64_t id, std::uint64_t sweep, TrialState state) {
+    TrialRow row = make_trial(id, sweep);
+    row.state = state;
+    return row;
+  };
+  AttemptRow first = make_attempt(1, 1);
+  first.state = AttemptState::kEnded;
+  commit({make_sweep(1),
+          over,
+          stopping,
+          paused,
+          make_candidate(1, 0),
+          make_candidate(1, 1),
+          make_candidate(2, 0),
+          make_candidate(3, 0),
+          make_candidate(4, 0),
+          make_worker(1),
+          make_worker(2),
+          trial(1, 1, TrialState::kRunning),
+          trial(2, 1, TrialState::kFailed),
+          trial(3, 2, TrialState::kCompleted),
+          trial(4, 3, TrialState::kRunning),
+          trial(5, 3, TrialState::kCancelled),
+          first,
+          make_attempt(1, 2),
+          make_attempt(2, 1),
+          make_attempt(3, 1),
+          make_attempt(4, 1),
+          make_attempt(5, 1),
+          CountersRow{5, 6, 3, 9}});
+  reopen();
+  const auto snapshot = store().load_open();
+  ASSERT_TRUE(snapshot.has_value()) << status_of(snapshot).to_string();
+  std::string found;
+  for (const SweepRow& row : snapshot->sweeps) found += row.id.to_string() + " ";
+  for (const CandidateRow& row : snapshot->candidates) {
+    found += row.sweep.to_string() + "/" + std::to_string(row.index) + " ";
+  }
+  for (const TrialRow& row : snapshot->trials) found += row.id.to_string() + " ";
+  for (const AttemptRow& row : snapshot->attempts) found += row.id.to_string() + " ";
+  for (const WorkerRow& row : snapshot->workers) found += row.id.to_string() + " ";
+  EXPECT_EQ(found, "s1 s3 s4 s1/0 s1/1 s3/0 s4/0 t1 t2 t4 t5 t1.1 t1.2 t4.1 w1 w2 ");
+  EXPECT_EQ(snapshot->counters.next_trial, 6u);
+  EXPECT_GE(snapshot->counters.next_token, 9u);
+  // The rest is read when it is asked for.
+  EXPECT_EQ(store().sweep(SweepId{2})->state, SweepState::kCompleted);
+  EXPECT_EQ(store().trial(TrialId{3})->state, TrialState::kCompleted);
+  EXPECT_EQ(store().load()->trials.size(), 5u);
+}
+
 TEST_P(StoreConformance, TrialsAreFilteredOrderedAndPaged) {
   commit({make_sweep(1), make_sweep(2), make_candidate(1, 0), make_candidate(1, 1),
           make_candidate(2, 0)});

@@ -112,6 +112,7 @@ class GatedStore final : public storage::Store {
   }
 
   Result<storage::Snapshot> load() override { return inner.load(); }
+  Result<storage::Snapshot> load_open() override { return inner.load_open(); }
   Result<std::vector<storage::SweepRow>> sweeps() const override { return inner.sweeps(); }
   Result<storage::SweepRow> sweep(SweepId id) const override { return inner.sweep(id); }
   Result<storage::SweepRow> sweep_by_name(std::string_view name) const override {
