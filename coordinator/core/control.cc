@@ -19,7 +19,8 @@ namespace {
 /// Cost: linear in what runs in the whole cluster, not in the trials of the sweep.
 std::vector<TrialId> running_in(const State& state, const Sweep& sweep) {
   std::vector<TrialId> found;
-  for (const auto& [deadline_ms, id] : state.leases) {
+  for (const auto& [deadline_ms, number] : state.deadlines.all(DeadlineKind::kLease)) {
+    const TrialId id{number};
     if (state.trials.at(id).row.sweep == sweep.row.id) found.push_back(id);
   }
   std::sort(found.begin(), found.end());

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -58,9 +57,6 @@ using Outward = std::variant<Reply, SendTo, CloseSession>;
 struct Effects {
   std::vector<storage::Mutation> writes;
   std::vector<Outward> outward;
-  /// When the engine must send a Tick at the latest, if nothing else happens;
-  /// nullopt = no deadline.
-  std::optional<MonotonicMs> wake_at_ms;
 };
 
 }  // namespace tailor::core

@@ -62,9 +62,10 @@ std::string explain_queued(const State& state, const Sweep& sweep, const Trial& 
     return head + fmt::format("its sweep {} is paused; `tailor resume {}` lets it go on",
                               sweep.row.id.to_string(), sweep.row.id.to_string());
   }
-  if (trial.not_before_ms > now.mono_ms) {
+  const auto not_before_ms = state.deadlines.at(DeadlineKind::kBackoff, trial.row.id.value);
+  if (not_before_ms.value_or(now.mono_ms) > now.mono_ms) {
     return head + fmt::format("it waits {} before the next attempt",
-                              seconds(trial.not_before_ms - now.mono_ms));
+                              seconds(*not_before_ms - now.mono_ms));
   }
   const std::int32_t parallel = sweep.spec->resources.parallel;
   if (parallel > 0 && sweep.count(TrialState::kRunning) >= static_cast<std::uint64_t>(parallel)) {
@@ -88,9 +89,10 @@ std::string explain_running(const State& state, const Trial& trial, Now now) {
   if (live.stop_reason != protocol::StopReason::kNone)
     text += fmt::format("; it was told to stop ({})", protocol::stop_reason_name(live.stop_reason));
   if (worker.session == 0) {
+    const auto lease_ms = state.deadlines.at(DeadlineKind::kLease, trial.row.id.value);
     text += fmt::format(
         "; the worker is not connected: without news within {} the trial is queued again",
-        seconds(std::max<std::int64_t>(0, live.lease_deadline_ms - now.mono_ms)));
+        seconds(std::max<std::int64_t>(0, lease_ms.value_or(now.mono_ms) - now.mono_ms)));
   }
   return text;
 }

@@ -32,7 +32,7 @@ Status check_live(const State& state, const Trial& trial, std::set<FencingToken>
       !tokens->insert(live.row.token).second) {
     return broken("token {} of {} is not its own", live.row.token, id);
   }
-  if (!state.leases.contains({live.lease_deadline_ms, trial.row.id})) {
+  if (!state.deadlines.contains(DeadlineKind::kLease, trial.row.id.value)) {
     return broken("{} has no lease in the index", id);
   }
   const auto worker = state.workers.find(live.row.worker);
@@ -60,7 +60,7 @@ Status check_trials(const State& state) {
     const Sweep& sweep = state.sweeps.at(trial.row.sweep);
     const bool queued = trial.row.state == TrialState::kQueued;
     const bool ready = sweep.ready.contains(id);
-    const bool backing_off = state.backing_off.contains({trial.not_before_ms, id});
+    const bool backing_off = state.deadlines.contains(DeadlineKind::kBackoff, id.value);
     if (queued != (ready || backing_off) || (ready && backing_off)) {
       return broken("trial {} is {} but ready={} backing_off={}", name,
                     storage::trial_state_name(trial.row.state), ready, backing_off);
@@ -78,11 +78,10 @@ Status check_trials(const State& state) {
       TAILOR_RETURN_IF_ERROR(check_live(state, trial, &tokens));
     }
   }
-  if (live != state.leases.size())
-    return broken("{} live attempts, {} leases", live, state.leases.size());
-  if (waiting != state.backing_off.size()) {
-    return broken("{} trials back off, {} are indexed", waiting, state.backing_off.size());
-  }
+  const std::size_t leases = state.deadlines.all(DeadlineKind::kLease).size();
+  const std::size_t backoffs = state.deadlines.all(DeadlineKind::kBackoff).size();
+  if (live != leases) return broken("{} live attempts, {} leases", live, leases);
+  if (waiting != backoffs) return broken("{} trials back off, {} are indexed", waiting, backoffs);
   return Status::ok();
 }
 
@@ -128,6 +127,10 @@ Status check_sweep(const State& state, const Sweep& sweep) {
     return broken("sweep {} should be completed", name);
   if (sweep.row.state == SweepState::kCancelled && counts[TrialState::kQueued] > 0) {
     return broken("cancelled sweep {} has queued trials", name);
+  }
+  if (wants_draws(state, sweep) &&
+      !state.deadlines.contains(DeadlineKind::kDraws, sweep.row.id.value)) {
+    return broken("the search of {} has room to draw and nothing will wake it", name);
   }
   const std::int32_t parallel = sweep.spec->resources.parallel;
   if (parallel > 0 && counts[TrialState::kRunning] > static_cast<std::uint64_t>(parallel)) {

@@ -63,7 +63,7 @@ void free_slots(Transition& t, const LiveAttempt& live) {
   for (WorkerSlot& slot : t.worker_of(live).slots) {
     if (slot.held_by == live.row.id) slot.held_by.reset();
   }
-  t.state.leases.erase({live.lease_deadline_ms, live.row.id.trial});
+  t.state.deadlines.clear(DeadlineKind::kLease, live.row.id.trial.value);
   t.placement_changed = true;
 }
 
@@ -156,18 +156,15 @@ void set_trial_state(Transition& t, Trial& trial, TrialState next) {
 
 void unindex_queued(State& state, Sweep& sweep, Trial& trial) {
   sweep.ready.erase(trial.row.id);
-  state.backing_off.erase({trial.not_before_ms, trial.row.id});
-  trial.not_before_ms = 0;
+  state.deadlines.clear(DeadlineKind::kBackoff, trial.row.id.value);
 }
 
 void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms) {
   Sweep& sweep = t.sweep_of(trial);
   set_trial_state(t, trial, TrialState::kQueued);
   if (delay_ms > 0) {
-    trial.not_before_ms = t.now.mono_ms + delay_ms;
-    t.state.backing_off.insert({trial.not_before_ms, trial.row.id});
+    t.state.deadlines.set(DeadlineKind::kBackoff, trial.row.id.value, t.now.mono_ms + delay_ms);
   } else {
-    trial.not_before_ms = 0;
     sweep.ready.insert(trial.row.id);
   }
   t.placement_changed = true;
@@ -178,7 +175,10 @@ void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms) {
 void finish_trial(Transition& t, Trial& trial, TrialState final_state, std::string_view end_class,
                   std::string message) {
   Sweep& sweep = t.sweep_of(trial);
-  if (trial.row.state == TrialState::kQueued) unindex_queued(t.state, sweep, trial);
+  if (trial.row.state == TrialState::kQueued) {
+    unindex_queued(t.state, sweep, trial);
+    t.placement_changed = true;  // there is room in the queue
+  }
   set_trial_state(t, trial, final_state);
   trial.failed_on.clear();
   trial.row.ended_ms = t.now.wall_ms;
@@ -257,7 +257,6 @@ void assign(Transition& t, Trial& trial, Worker& worker, const std::vector<std::
   live.row.worker = worker.row.id;
   live.row.slots = slots;
   live.row.assigned_ms = t.now.wall_ms;
-  live.lease_deadline_ms = t.now.mono_ms + t.state.options.lease_ms;
   t.touch_counters();
   t.touch(live.row);
   for (WorkerSlot& slot : worker.slots) {
@@ -267,18 +266,20 @@ void assign(Transition& t, Trial& trial, Worker& worker, const std::vector<std::
       slot.held_by = live.row.id;
     }
   }
-  t.state.leases.insert({live.lease_deadline_ms, trial.row.id});
   trial.live = std::move(live);
+  renew_lease(t, trial);
   set_trial_state(t, trial, TrialState::kRunning);
   t.event("attempt_assigned", {sweep.row.id, trial.row.id, trial.row.attempts, worker.row.id}, "");
   t.send(worker.session, make_assign(t.state, trial));
 }
 
-void renew_lease(Transition& t, Trial& trial, MonotonicMs deadline_ms) {
-  LiveAttempt& live = *trial.live;
-  t.state.leases.erase({live.lease_deadline_ms, trial.row.id});
-  live.lease_deadline_ms = deadline_ms;
-  t.state.leases.insert({deadline_ms, trial.row.id});
+void renew_lease(Transition& t, const Trial& trial) {
+  Deadlines& deadlines = t.state.deadlines;
+  const MonotonicMs until_ms = t.now.mono_ms + t.state.options.lease_ms;
+  const auto before = deadlines.at(DeadlineKind::kLease, trial.row.id.value);
+  // It may have been extended beyond that, for a time in which nobody could be heard.
+  deadlines.set(DeadlineKind::kLease, trial.row.id.value,
+                std::max(until_ms, before.value_or(until_ms)));
 }
 
 void ask_to_stop(Transition& t, Trial& trial, StopReason reason) {

@@ -145,9 +145,9 @@ Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now
   }
   LiveAttempt live;
   live.row = row;
-  live.lease_deadline_ms = now.mono_ms + state.options.lease_ms;
   live.stop_reason = stop_reason_of(row);
-  state.leases.insert({live.lease_deadline_ms, trial.row.id});
+  state.deadlines.set(DeadlineKind::kLease, trial.row.id.value,
+                      now.mono_ms + state.options.lease_ms);
   trial.live = std::move(live);
   return Status::ok();
 }
@@ -195,7 +195,9 @@ Status load_attempts(State& state, std::vector<storage::AttemptRow> rows, Now no
       }
       if (trial.row.state == TrialState::kQueued) {
         const std::int64_t left = backoff_left(state, trial, attempts.back(), now);
-        if (left > 0) trial.not_before_ms = now.mono_ms + left;
+        if (left > 0) {
+          state.deadlines.set(DeadlineKind::kBackoff, trial.row.id.value, now.mono_ms + left);
+        }
       }
     }
     begin = end;
@@ -223,11 +225,11 @@ Result<State> load(const storage::Snapshot& snapshot, const Options& options, No
   for (auto& [id, sweep] : state.sweeps) TAILOR_RETURN_IF_ERROR(decode_search(sweep));
   for (auto& [id, trial] : state.trials) {
     if (trial.row.state != TrialState::kQueued) continue;
-    if (trial.not_before_ms > 0) {
-      state.backing_off.insert({trial.not_before_ms, id});
-    } else {
-      state.sweeps.at(trial.row.sweep).ready.insert(id);
-    }
+    if (state.deadlines.contains(DeadlineKind::kBackoff, id.value)) continue;
+    state.sweeps.at(trial.row.sweep).ready.insert(id);
+  }
+  for (const auto& [id, sweep] : state.sweeps) {
+    if (wants_draws(state, sweep)) state.deadlines.set(DeadlineKind::kDraws, id.value, now.mono_ms);
   }
   if (const Status status = check_invariants(state); !status.is_ok()) {
     return error(Code::kDataLoss, "the stored rows contradict each other: " + status.message());

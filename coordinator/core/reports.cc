@@ -87,7 +87,7 @@ void on_reports(Transition& t, Worker& worker, const protocol::Reports& message)
   if (trial == nullptr) {
     return t.send(worker.session, protocol::Stop{message.ref, protocol::StopReason::kFenced, true});
   }
-  renew_lease(t, *trial, t.now.mono_ms + t.state.options.lease_ms);
+  renew_lease(t, *trial);
   std::uint64_t through = trial->live->row.acked_sequence;
   for (const protocol::Report& report : message.reports) {
     if (report.sequence <= through) continue;  // stored already

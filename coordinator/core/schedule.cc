@@ -11,17 +11,6 @@ using storage::TrialState;
 
 namespace {
 
-void end_backoffs(Transition& t) {
-  auto& waiting = t.state.backing_off;
-  while (!waiting.empty() && waiting.begin()->first <= t.now.mono_ms) {
-    Trial& trial = t.state.trials.at(waiting.begin()->second);
-    waiting.erase(waiting.begin());
-    trial.not_before_ms = 0;
-    t.sweep_of(trial).ready.insert(trial.row.id);
-    t.placement_changed = true;
-  }
-}
-
 class FailedOn final : public scheduler::Avoidance {
  public:
   explicit FailedOn(const State& state) : state_(state) {}
@@ -86,7 +75,6 @@ void refill_all(Transition& t) {
 }  // namespace
 
 void schedule(Transition& t) {
-  end_backoffs(t);
   if (!t.placement_changed) return;
   do {
     refill_all(t);

@@ -125,7 +125,7 @@ void catch_up(Transition& t, Worker& worker, const protocol::Hello& hello) {
   for (const TrialId id : live_on(worker)) {
     Trial& trial = t.state.trials.at(id);
     const LiveAttempt& live = *trial.live;
-    renew_lease(t, trial, t.now.mono_ms + t.state.options.lease_ms);
+    renew_lease(t, trial);
     if (holds(hello, live)) {
       t.event("attempt_resumed", {trial.row.sweep, id, live.row.id.number, worker.row.id}, "");
     } else {
@@ -193,8 +193,8 @@ void on_session_closed(Transition& t, const SessionClosed& event) {
 
 void on_heartbeat(Transition& t, Worker& worker, const protocol::Heartbeat& message) {
   for (const protocol::AttemptRef& ref : message.running) {
-    if (Trial* trial = live_trial(t.state, worker, ref)) {
-      renew_lease(t, *trial, t.now.mono_ms + t.state.options.lease_ms);
+    if (const Trial* trial = live_trial(t.state, worker, ref)) {
+      renew_lease(t, *trial);
     } else {
       t.send(worker.session, protocol::Stop{ref, protocol::StopReason::kFenced, true});
     }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/core/deadlines.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/index_set.h"
 #include "coordinator/search/algorithm.h"
@@ -29,7 +30,7 @@ struct Options {
   /// The same failure class on so many workers ends the trial.
   std::uint32_t same_failure_workers = 2;
   std::uint32_t queue_ahead = 64;  ///< trials kept queued per sweep beyond what runs (lazy search)
-  /// Points resolved in one step at most; the rest follows in the next.
+  /// Points resolved in one transaction at most; the rest follows in the next.
   std::uint32_t draws_per_step = 256;
   /// A search that found so many infeasible points (and 100 times more
   /// than feasible ones) is ended.
@@ -39,9 +40,14 @@ struct Options {
 /// The live attempt of a running trial.
 struct LiveAttempt {
   storage::AttemptRow row;
+<<<<<<< HEAD
   MonotonicMs lease_deadline_ms = 0;
   /// Not kNone: told to stop; kept in row.message.
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
+=======
+  std::string
+      stop_reason;  ///< non-empty: told to stop ("paused", "cancelled"); kept in row.message
+>>>>>>> 1f8fe58 (One pure driver between step and the world; deadlines live in State)
 };
 
 struct Trial {
@@ -50,7 +56,6 @@ struct Trial {
   /// Workers where attempts ended so, for classes that are the trial's own fault.
   /// Empty once it is final.
   std::map<protocol::EndClass, std::set<WorkerId>> failed_on;
-  MonotonicMs not_before_ms = 0;    ///< back-off; 0 = none
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning
 };
 
@@ -98,9 +103,8 @@ struct State {
   std::unordered_map<SessionId, WorkerId> worker_by_session;
 
   // Indexes, so that no step walks over all trials.
-  std::set<SweepId> open_sweeps;                          ///< running or paused
-  std::set<std::pair<MonotonicMs, TrialId>> leases;       ///< of live attempts, by deadline
-  std::set<std::pair<MonotonicMs, TrialId>> backing_off;  ///< queued trials, by `not_before_ms`
+  std::set<SweepId> open_sweeps;  ///< running or paused
+  Deadlines deadlines;            ///< leases, back-offs, whatever happens by time alone
 };
 
 }  // namespace tailor::core

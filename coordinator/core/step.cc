@@ -20,11 +20,16 @@ struct Dispatch {
 
 }  // namespace
 
-Effects step(State& state, const Event& event, Now now) {
-  Transition transition(state, now);
+void step_into(State& state, const Event& event, Now now, Changes& changes) {
+  Transition transition(state, now, changes);
   std::visit(Dispatch{transition}, event);
   schedule(transition);
-  return transition.finish();
+}
+
+Effects step(State& state, const Event& event, Now now) {
+  Changes changes(state.options);
+  step_into(state, event, now, changes);
+  return changes.take(state);
 }
 
 }  // namespace tailor::core

@@ -22,7 +22,8 @@ namespace tailor::core {
 /// Errors: kDataLoss when rows contradict each other or a stored sweep file no longer parses.
 Result<State> load(const storage::Snapshot& snapshot, const Options& options, Now now);
 
-/// Applies one event. Never fails: what is wrong with a request goes into its Reply.
+/// Applies one event, as a transaction of its own (the driver makes one of many). Never fails: what
+/// is wrong with a request goes into its Reply. When something is due next, `state.deadlines` says.
 Effects step(State& state, const Event& event, Now now);
 
 /// Ok, or kInternal naming the broken invariant. Cost: linear in the state.

@@ -114,14 +114,19 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   return true;
 }
 
+bool wants_draws(const State& state, const Sweep& sweep) {
+  return sweep.row.state == SweepState::kRunning && sweep.algorithm && !sweep.search_done &&
+         sweep.count(TrialState::kQueued) < state.options.queue_ahead;
+}
+
 void refill(Transition& t, Sweep& sweep) {
   if (sweep.row.state != SweepState::kRunning || sweep.search_done || !sweep.algorithm) return;
-  while (!sweep.search_done && sweep.count(TrialState::kQueued) < t.state.options.queue_ahead) {
-    if (t.draws_left == 0) {
-      t.more_draws = true;  // other events get their turn first
+  while (wants_draws(t.state, sweep)) {
+    if (t.changes.draws_left == 0) {
+      t.state.deadlines.set(DeadlineKind::kDraws, sweep.row.id.value, t.now.mono_ms);
       return;
     }
-    --t.draws_left;
+    --t.changes.draws_left;
     const std::vector<sweep::Point> points = sweep.algorithm->suggest(1);
     if (points.empty()) {
       sweep.search_done = true;
@@ -131,6 +136,7 @@ void refill(Transition& t, Sweep& sweep) {
     }
     t.touch(sweep);
   }
+  t.state.deadlines.clear(DeadlineKind::kDraws, sweep.row.id.value);
   complete_if_done(t, sweep);  // the rest of the space may have been infeasible
 }
 

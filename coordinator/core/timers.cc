@@ -1,4 +1,5 @@
-// What time alone does: leases run out.
+// What time alone does: leases run out, back-offs end, interrupted searches go on. One function a
+// kind of deadline, in the order of DeadlineKind.
 #include <fmt/format.h>
 
 #include <set>
@@ -9,12 +10,12 @@ namespace tailor::core {
 
 using protocol::EndClass;
 
-void on_tick(Transition& t) {
-  t.placement_changed = true;
+namespace {
+
+void end_leases(Transition& t) {
   std::set<WorkerId> lost;
-  auto& leases = t.state.leases;
-  while (!leases.empty() && leases.begin()->first <= t.now.mono_ms) {
-    Trial& trial = t.state.trials.at(leases.begin()->second);
+  while (const auto due = t.state.deadlines.take_due(DeadlineKind::kLease, t.now.mono_ms)) {
+    Trial& trial = t.state.trials.at(TrialId{*due});
     const protocol::AttemptRef ref{trial.live->row.id, trial.live->row.token};
     const Worker& worker = t.worker_of(*trial.live);
     const SessionId session = worker.session;
@@ -29,14 +30,30 @@ void on_tick(Transition& t) {
   }
 }
 
-void on_stalled(Transition& t, const Stalled& event) {
-  if (event.gap_ms <= 0) return;
-  std::set<std::pair<MonotonicMs, TrialId>> moved;
-  for (const auto& [deadline_ms, id] : t.state.leases) {
-    t.state.trials.at(id).live->lease_deadline_ms = deadline_ms + event.gap_ms;
-    moved.emplace(deadline_ms + event.gap_ms, id);
+void end_backoffs(Transition& t) {
+  while (const auto due = t.state.deadlines.take_due(DeadlineKind::kBackoff, t.now.mono_ms)) {
+    Trial& trial = t.state.trials.at(TrialId{*due});
+    t.sweep_of(trial).ready.insert(trial.row.id);
+    t.placement_changed = true;
   }
-  t.state.leases = std::move(moved);
+}
+
+void go_on_drawing(Transition& t) {
+  while (t.state.deadlines.take_due(DeadlineKind::kDraws, t.now.mono_ms)) {
+    t.placement_changed = true;  // schedule() draws
+  }
+}
+
+}  // namespace
+
+void on_tick(Transition& t) {
+  end_leases(t);
+  end_backoffs(t);
+  go_on_drawing(t);
+}
+
+void on_stalled(Transition& t, const Stalled& event) {
+  if (event.gap_ms > 0) t.state.deadlines.shift(DeadlineKind::kLease, event.gap_ms);
 }
 
 }  // namespace tailor::core

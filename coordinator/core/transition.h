@@ -1,72 +1,58 @@
 // Transition: one step under way. The handlers (submit.cc, control.cc, session.cc, reports.cc,
-// timers.cc) change the State and note here which rows they touched and what should leave; `finish`
-// turns that into Effects. Internal to core/.
+// timers.cc) change the State and note in Changes which rows they touched and what should leave.
+// Internal to core/.
 #pragma once
 
-#include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "coordinator/core/changes.h"
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
 
 namespace tailor::core {
 
-/// What an event row is about; fields left out stay 0.
-struct About {
-  SweepId sweep;
-  TrialId trial;
-  std::uint32_t attempt = 0;
-  WorkerId worker;
-};
-
 class Transition {
  public:
-  Transition(State& s, Now n) : state(s), now(n), draws_left(s.options.draws_per_step) {}
+  Transition(State& s, Now n, Changes& c) : state(s), now(n), changes(c) {}
 
   State& state;
   const Now now;
+  Changes& changes;
   bool placement_changed = false;  ///< a trial or a slot became available: schedule() has work
-  std::uint32_t draws_left;        ///< points that this step may still resolve
-  bool more_draws = false;         ///< the search wants to go on in a next step, at once
 
   // ---- outward, in order
-  void reply(RequestId request, Status status, ReplyBody body = {});
-  void send(SessionId session, protocol::CoordinatorMessage message);
-  void close(SessionId session, Status status);
+  void reply(RequestId request, Status status, ReplyBody body = {}) {
+    changes.reply(request, std::move(status), std::move(body));
+  }
+  void send(SessionId session, protocol::CoordinatorMessage message) {
+    changes.send(session, std::move(message));
+  }
+  void close(SessionId session, Status status) { changes.close(session, std::move(status)); }
 
-  // ---- rows; a keyed row is written once, as it is at the end of the step
-  void touch(const Sweep& sweep) { sweeps_.insert(sweep.row.id); }
-  void touch(const Trial& trial) { trials_.insert(trial.row.id); }
-  void touch(const Worker& worker) { workers_.insert(worker.row.id); }
-  void touch(const storage::AttemptRow& attempt) { attempts_[attempt.id] = attempt; }
-  void touch_counters() { counters_ = true; }
-  void add(storage::CandidateRow candidate) { candidates_.push_back(std::move(candidate)); }
+  // ---- rows; a keyed row is written once, as it is at the end of the transaction
+  void touch(const Sweep& sweep) { changes.touch(sweep); }
+  void touch(const Trial& trial) { changes.touch(trial); }
+  void touch(const Worker& worker) { changes.touch(worker); }
+  void touch(const storage::AttemptRow& attempt) { changes.touch(attempt); }
+  void touch_counters() { changes.touch_counters(); }
+  void add(storage::CandidateRow candidate) { changes.add(std::move(candidate)); }
   /// Points, checkpoints, profiles, logs.
-  void append(storage::Mutation row) { appended_.push_back(std::move(row)); }
-  void event(std::string_view kind, const About& about, std::string message);
+  void append(storage::Mutation row) { changes.append(std::move(row)); }
+  void event(std::string_view kind, const About& about, std::string message) {
+    changes.event(now.wall_ms, kind, about, std::move(message));
+  }
 
   // ---- shorthands; the id is known to exist
   Sweep& sweep_of(const Trial& trial) { return state.sweeps.at(trial.row.sweep); }
   Worker& worker_of(const LiveAttempt& live) { return state.workers.at(live.row.worker); }
-
-  /// The effects, rows in an order that satisfies references. Called once, last.
-  Effects finish();
-
- private:
-  std::set<SweepId> sweeps_;
-  std::set<TrialId> trials_;
-  std::set<WorkerId> workers_;
-  std::map<AttemptId, storage::AttemptRow> attempts_;
-  std::vector<storage::CandidateRow> candidates_;
-  std::vector<storage::Mutation> appended_;
-  std::vector<Outward> outward_;
-  bool counters_ = false;
 };
+
+/// Applies one event; what it changed and says is added to `changes`.
+void step_into(State& state, const Event& event, Now now, Changes& changes);
 
 // ---- lifecycle.cc: the states of trials, attempts and sweeps
 
@@ -83,10 +69,18 @@ protocol::Assign make_assign(const State& state, const Trial& trial);
 /// trainer's own last word, null when the attempt was lost. REQUIRES: trial.live.
 void end_attempt(Transition& t, Trial& trial, protocol::EndClass end, std::string message,
                  const protocol::EndReport* report);
+<<<<<<< HEAD
 /// Tells the live attempt to stop, once. `reason`: kPaused or kCancelled.
 void ask_to_stop(Transition& t, Trial& trial, protocol::StopReason reason);
 /// Moves the lease of the live attempt.
 void renew_lease(Transition& t, Trial& trial, MonotonicMs deadline_ms);
+=======
+/// Tells the live attempt to stop, once. `reason`: "paused" or "cancelled".
+void ask_to_stop(Transition& t, Trial& trial, std::string_view reason);
+/// The live attempt of `trial` was heard of: its lease runs a whole time from now, or longer when
+/// it does already.
+void renew_lease(Transition& t, const Trial& trial);
+>>>>>>> 1f8fe58 (One pure driver between step and the world; deadlines live in State)
 /// Completes the sweep when nothing is left to do.
 void complete_if_done(Transition& t, Sweep& sweep);
 /// Takes a queued trial out of the indexes of queued trials.
@@ -98,7 +92,10 @@ void set_trial_state(Transition& t, Trial& trial, storage::TrialState next);
 void on_submit(Transition& t, const SubmitSweep& event);
 /// Adds a candidate with its trials, unless an equal one is there; false in that case.
 bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate);
-/// Draws candidates until enough trials are queued, or until `draws_left` is used up.
+/// True while the search of the sweep has to draw: it is not done and too few trials are queued.
+bool wants_draws(const State& state, const Sweep& sweep);
+/// Draws candidates until enough trials are queued. When the transaction may draw no more, the rest
+/// is a deadline (kDraws): other events get their turn first.
 void refill(Transition& t, Sweep& sweep);
 /// SweepRow.search_state: "told 0-4,6[ done]\n" and the algorithm's own text.
 std::string encode_search(const Sweep& sweep);
@@ -128,7 +125,7 @@ void on_tick(Transition& t);
 void on_stalled(Transition& t, const Stalled& event);
 
 // ---- schedule.cc
-/// Ends back-offs that are over, draws candidates, places what fits. Last act of every step.
+/// Draws candidates, places what fits. Last act of every step.
 void schedule(Transition& t);
 
 }  // namespace tailor::core

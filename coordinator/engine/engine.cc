@@ -48,6 +48,18 @@ void log_event(const storage::EventRow& row) {
   }
 }
 
+/// True when there were any.
+bool log_events(std::span<const storage::Mutation> writes) {
+  bool any = false;
+  for (const storage::Mutation& mutation : writes) {
+    const auto* row = std::get_if<storage::EventRow>(&mutation);
+    if (row == nullptr) continue;
+    any = true;
+    log_event(*row);
+  }
+  return any;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::start(storage::Store& store, const Clock& clock,
@@ -70,9 +82,8 @@ Engine::Engine(core::State state, storage::Store& store, const Clock& clock, Opt
       clock_(clock),
       options_(options),
       hooks_(std::move(hooks)),
-      state_(std::move(state)),
-      // The first thing is a Tick: leases of running attempts and queued trials of a restart.
-      wake_at_ms_(clock.now_ms()) {}
+      driver_(std::move(state)),
+      taken_ms_(clock.now_ms()) {}
 
 Engine::~Engine() { stop(); }
 
@@ -92,12 +103,16 @@ void Engine::request(core::Event event, ReplyHandler reply) {
       const core::RequestId id = next_request_++;
       set_request(event, id);
       ++requests_waiting_;
-      mailbox_.push_back({std::move(event), id, std::move(reply), 0, nullptr, {}});
-      wake_.notify_one();
+      post(std::move(event), {id, std::move(reply), 0, nullptr, {}});
       return;
     }
   }
   reply(refused, {});
+}
+
+void Engine::post(core::Event event, Extra extra) {
+  mailbox_.post(std::move(event), now(), std::move(extra));
+  wake_.notify_one();
 }
 
 core::SessionId Engine::open_session(std::shared_ptr<SessionSink> sink, protocol::Hello hello,
@@ -106,9 +121,8 @@ core::SessionId Engine::open_session(std::shared_ptr<SessionSink> sink, protocol
   {
     const std::scoped_lock lock(mutex_);
     if (!ended_ && !stopping_) {
-      mailbox_.push_back(
-          {core::SessionOpened{id, std::move(hello)}, 0, {}, id, std::move(sink), std::move(done)});
-      wake_.notify_one();
+      post(core::SessionOpened{id, std::move(hello)},
+           {0, {}, id, std::move(sink), std::move(done)});
       return id;
     }
   }
@@ -119,16 +133,13 @@ core::SessionId Engine::open_session(std::shared_ptr<SessionSink> sink, protocol
 void Engine::session_message(core::SessionId session, protocol::WorkerMessage message, Done done) {
   const std::scoped_lock lock(mutex_);
   if (ended_) return;
-  mailbox_.push_back(
-      {core::SessionMessage{session, std::move(message)}, 0, {}, 0, nullptr, std::move(done)});
-  wake_.notify_one();
+  post(core::SessionMessage{session, std::move(message)}, {0, {}, 0, nullptr, std::move(done)});
 }
 
 void Engine::close_session(core::SessionId session) {
   const std::scoped_lock lock(mutex_);
   if (ended_) return;
-  mailbox_.push_back({core::SessionClosed{session}, 0, {}, 0, nullptr, {}});
-  wake_.notify_one();
+  post(core::SessionClosed{session}, {});
 }
 
 void Engine::query(Query query) {
@@ -190,23 +201,33 @@ void Engine::set_health(bool running, bool stalled, const Status& error) {
   if (hooks_.on_health) hooks_.on_health(health);
 }
 
-bool Engine::take(std::vector<Item>& items, std::vector<Query>& queries) {
+bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Query>& queries) {
+  const auto call_at_ms = driver_.call_at_ms();
   std::unique_lock lock(mutex_);
+  // From one round to the next nothing was taken in, whatever it was that took so long.
+  const std::int64_t busy_ms = clock_.now_ms() - taken_ms_;
+  if (std::exchange(commit_failed_, false) ||
+      (options_.stall_ms > 0 && busy_ms >= options_.stall_ms)) {
+    round.deaf_ms += busy_ms;
+  }
   for (;;) {
     const MonotonicMs before = clock_.now_ms();
-    const bool due = wake_at_ms_.has_value() && before >= *wake_at_ms_;
+    const bool due = call_at_ms.has_value() && before >= *call_at_ms;
     if (!mailbox_.empty() || !queries_.empty() || due || poked_ || stopping_) break;
     std::int64_t slice = kIdleSliceMs;
-    if (wake_at_ms_.has_value()) slice = std::clamp<std::int64_t>(*wake_at_ms_ - before, 1, slice);
+    if (call_at_ms.has_value()) slice = std::clamp<std::int64_t>(*call_at_ms - before, 1, slice);
     wake_.wait_for(lock, std::chrono::milliseconds(slice));
     const std::int64_t over = clock_.now_ms() - before - slice;
-    if (options_.stall_ms > 0 && over >= options_.stall_ms) silent_ms_ += over;
+    if (options_.stall_ms > 0 && over >= options_.stall_ms) round.deaf_ms += over;
   }
   poked_ = false;
-  while (!mailbox_.empty() && items.size() < options_.batch_max) {
-    items.push_back(std::move(mailbox_.front()));
-    mailbox_.pop_front();
-    if (items.back().request != 0) --requests_waiting_;
+  const core::Now taken = now();
+  taken_ms_ = taken.mono_ms;
+  for (Item& item :
+       mailbox_.take(options_.batch_max, options_.batch_weight_max, taken, &round.heard)) {
+    if (item.extra.request != 0) --requests_waiting_;
+    round.arrivals.push_back(std::move(item.arrival));
+    extras.push_back(std::move(item.extra));
   }
   // A query sees everything posted before it, so it waits until the mailbox is empty.
   if (mailbox_.empty()) {
@@ -214,29 +235,21 @@ bool Engine::take(std::vector<Item>& items, std::vector<Query>& queries) {
                    std::make_move_iterator(queries_.end()));
     queries_.clear();
   }
-  return !(stopping_ && items.empty() && queries.empty());
+  return !(stopping_ && extras.empty() && queries.empty());
 }
 
-void Engine::apply(const core::Event& event, Batch& batch) {
-  core::Effects effects = core::step(state_, event, now());
-  std::move(effects.writes.begin(), effects.writes.end(), std::back_inserter(batch.writes));
-  std::move(effects.outward.begin(), effects.outward.end(), std::back_inserter(batch.outward));
-  wake_at_ms_ = effects.wake_at_ms;
-}
-
-bool Engine::commit(Batch& batch) {
-  if (batch.writes.empty()) return true;
-  const MonotonicMs begin_ms = clock_.now_ms();
-  const Status status = store_.commit(batch.writes);
-  if (!status.is_ok()) return retry(batch, status);
-  const std::int64_t took_ms = clock_.now_ms() - begin_ms;
-  if (options_.stall_ms > 0 && took_ms >= options_.stall_ms) silent_ms_ += took_ms;
-  if (hooks_.on_commit) hooks_.on_commit(batch.writes, static_cast<double>(took_ms) / 1e3);
+bool Engine::commit(const core::Transaction& transaction) {
+  if (transaction.writes.empty()) return true;
+  const double begin_s = steady_seconds();
+  const Status status = store_.commit(transaction.writes);
+  if (!status.is_ok()) return retry(transaction, status);
+  if (hooks_.on_commit) hooks_.on_commit(transaction.writes, steady_seconds() - begin_s);
   return true;
 }
 
-bool Engine::retry(Batch& batch, Status failure) {
+bool Engine::retry(const core::Transaction& transaction, Status failure) {
   const MonotonicMs begin_ms = clock_.now_ms();
+  commit_failed_ = true;
   if (worth_retrying(failure)) {
     log_warn("engine", "cannot store; nothing is acknowledged until it works again",
              {{"reason", failure.to_string()}});
@@ -244,41 +257,32 @@ bool Engine::retry(Batch& batch, Status failure) {
   }
   while (worth_retrying(failure)) {
     // Refuse what arrived in the meantime; what workers sent waits in the mailbox.
-    std::vector<Item> refused;
-    std::vector<Query> blind;
+    std::deque<Item> refused;
+    std::deque<Query> blind;
     bool stopping = false;
     {
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, std::chrono::milliseconds(options_.retry_ms),
                      [this] { return stopping_; });
-      std::deque<Item> kept;
-      for (Item& item : mailbox_) {
-        if (item.request != 0) {
-          --requests_waiting_;
-          refused.push_back(std::move(item));
-        } else {
-          kept.push_back(std::move(item));
-        }
-      }
-      mailbox_ = std::move(kept);
-      blind.assign(std::make_move_iterator(queries_.begin()),
-                   std::make_move_iterator(queries_.end()));
-      queries_.clear();
+      auto& waiting = mailbox_.entries();
+      const auto requests = std::stable_partition(
+          waiting.begin(), waiting.end(), [](const Item& item) { return item.extra.request == 0; });
+      refused.assign(std::make_move_iterator(requests), std::make_move_iterator(waiting.end()));
+      waiting.erase(requests, waiting.end());
+      requests_waiting_ -= refused.size();
+      blind.swap(queries_);
       stopping = stopping_;
     }
-    for (const Item& item : refused) item.reply(failure, {});
+    for (const Item& item : refused) item.extra.reply(failure, {});
     for (const Query& query : blind) query(nullptr, now(), failure);
 
-    const MonotonicMs try_ms = clock_.now_ms();
-    const Status status = store_.commit(batch.writes);
+    const double try_s = steady_seconds();
+    const Status status = store_.commit(transaction.writes);
     if (status.is_ok()) {
-      const std::int64_t gap_ms = clock_.now_ms() - begin_ms;
-      silent_ms_ += gap_ms;
       set_health(true, false, Status::ok());
-      log_info("engine", "storing works again", {{"after_ms", std::to_string(gap_ms)}});
-      if (hooks_.on_commit) {
-        hooks_.on_commit(batch.writes, static_cast<double>(clock_.now_ms() - try_ms) / 1e3);
-      }
+      log_info("engine", "storing works again",
+               {{"after_ms", std::to_string(clock_.now_ms() - begin_ms)}});
+      if (hooks_.on_commit) hooks_.on_commit(transaction.writes, steady_seconds() - try_s);
       return true;
     }
     failure = status;
@@ -294,15 +298,8 @@ bool Engine::retry(Batch& batch, Status failure) {
   return false;
 }
 
-void Engine::release(Batch& batch) {
-  bool events = false;
-  for (const storage::Mutation& mutation : batch.writes) {
-    if (const auto* row = std::get_if<storage::EventRow>(&mutation)) {
-      events = true;
-      log_event(*row);
-    }
-  }
-  for (core::Outward& outward : batch.outward) {
+void Engine::release(core::Transaction& transaction) {
+  for (core::Outward& outward : transaction.release) {
     if (auto* reply = std::get_if<core::Reply>(&outward)) {
       const auto found = replies_.find(reply->request);
       if (found == replies_.end()) continue;
@@ -317,8 +314,9 @@ void Engine::release(Batch& batch) {
       if (found != sinks_.end()) found->second->close(closing->status);
     }
   }
-  for (const Done& done : batch.done) done();
-  if (!events) return;
+}
+
+void Engine::tell_subscribers() {
   std::vector<std::pair<std::shared_ptr<void>, Done>> listeners;
   {
     const std::scoped_lock lock(mutex_);
@@ -335,15 +333,15 @@ void Engine::refuse_all(const Status& why) {
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
-    items.swap(mailbox_);
+    items.swap(mailbox_.entries());
     queries.swap(queries_);
     requests_waiting_ = 0;
   }
   for (auto& [id, reply] : replies_) reply(why, {});
   replies_.clear();
   for (Item& item : items) {
-    if (item.reply) item.reply(why, {});
-    if (item.sink) item.sink->close(why);
+    if (item.extra.reply) item.extra.reply(why, {});
+    if (item.extra.sink) item.extra.sink->close(why);
   }
   for (const Query& query : queries) query(nullptr, now(), why);
   for (auto& [session, sink] : sinks_) sink->close(why);
@@ -351,38 +349,36 @@ void Engine::refuse_all(const Status& why) {
 }
 
 void Engine::run() {
-  std::vector<Item> items;
-  std::vector<Query> queries;
   for (;;) {
-    items.clear();
-    queries.clear();
-    if (!take(items, queries)) break;
-    Batch batch;
-    std::vector<core::SessionId> closed;
-    if (silent_ms_ > 0) {
+    core::Round round;
+    std::vector<Extra> extras;
+    std::vector<Query> queries;
+    if (!take(round, extras, queries)) break;
+    if (round.deaf_ms > 0) {
       log_warn("engine", "leases extended: the coordinator could not listen",
-               {{"ms", std::to_string(silent_ms_)}});
-      apply(core::Stalled{std::exchange(silent_ms_, 0)}, batch);
+               {{"ms", std::to_string(round.deaf_ms)}});
     }
-    for (Item& item : items) {
-      if (item.request != 0) replies_.emplace(item.request, std::move(item.reply));
-      if (item.opens != 0) sinks_.emplace(item.opens, std::move(item.sink));
-      if (const auto* end = std::get_if<core::SessionClosed>(&item.event)) {
+    std::vector<core::SessionId> closed;
+    for (std::size_t i = 0; i < extras.size(); ++i) {
+      Extra& extra = extras[i];
+      if (extra.request != 0) replies_.emplace(extra.request, std::move(extra.reply));
+      if (extra.opens != 0) sinks_.emplace(extra.opens, std::move(extra.sink));
+      if (const auto* end = std::get_if<core::SessionClosed>(&round.arrivals[i].event)) {
         closed.push_back(end->session);
       }
-      if (item.done) batch.done.push_back(std::move(item.done));
-      apply(item.event, batch);
     }
-    // After the messages: a heartbeat that waited in the mailbox renews its lease before
-    // time is looked at.
-    if (wake_at_ms_.has_value() && clock_.now_ms() >= *wake_at_ms_) apply(core::Tick{}, batch);
-    if (!commit(batch)) {
+    core::Transaction transaction = driver_.run(std::move(round));
+    if (!commit(transaction)) {
       for (const Query& query : queries) query(nullptr, now(), health().last_error);
       break;
     }
-    release(batch);
+    release(transaction);
+    for (const Extra& extra : extras) {
+      if (extra.done) extra.done();
+    }
+    if (log_events(transaction.writes)) tell_subscribers();
     for (const core::SessionId session : closed) sinks_.erase(session);
-    for (const Query& query : queries) query(&state_, now(), Status::ok());
+    for (const Query& query : queries) query(&driver_.state(), now(), Status::ok());
   }
   const Status last = health().last_error;
   refuse_all(last.is_ok()

@@ -1,9 +1,11 @@
-// Engine: the one loop that owns core::State (design.md 4).
+// Engine: the shell of core::Driver (design.md 4): threads, the store and the waiting callers
+// around the one loop that owns core::State.
 //
-//   mailbox --batch--> core::step (each) --writes--> Store::commit (once)
+//   mailbox --round--> core::Driver::run --transaction--> Store::commit (once)
 //     --ok--> replies, messages, queries
 //
-// Acknowledged means committed: nothing leaves the engine (a reply, a message to a worker, an
+// Everything is stamped with its time as it is posted; what order and time decide stands in
+// core/driver.h. Acknowledged means committed: nothing leaves the engine (a reply, a message to a worker, an
 // answer to a query) before the transaction of its batch is durable. A batch whose commit fails for
 // want of space is kept and tried again until it goes through; meanwhile new requests are refused,
 // worker messages wait (nobody's lease runs out for that), and health() says why. A corrupt
@@ -33,6 +35,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coordinator/core/driver.h"
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
@@ -42,11 +45,15 @@ namespace tailor::engine {
 
 struct Options {
   std::size_t batch_max = 1024;  ///< events of one transaction
+  /// Rows of one transaction, about: a backlog is taken in rounds that commit in a few hundredths
+  /// of a second, so that nobody's acknowledgement waits for all of it.
+  std::size_t batch_weight_max = 16'384;
   /// Requests waiting at once; more are refused with kResourceExhausted.
   std::size_t requests_max = 4096;
   std::int64_t retry_ms = 1'000;  ///< between two tries of a commit that failed
-  /// A silence of the engine of at least so long (slow disk, suspended machine) extends every lease
-  /// by it. 0 = only failed commits do.
+  /// A time of at least so long in which the engine took nothing in (a commit that hung, a
+  /// suspended machine) extends every lease by it: streams are not read on while their messages
+  /// wait, so the heartbeats of that time may not even have arrived. 0 = only failed commits do.
   std::int64_t stall_ms = 0;
 };
 
@@ -146,21 +153,15 @@ class Engine {
   void stop();
 
  private:
-  /// One posted event with what hangs on it.
-  struct Item {
-    core::Event event;
+  /// What hangs on a posted event.
+  struct Extra {
     core::RequestId request = 0;  // 0 = none
     ReplyHandler reply;
     core::SessionId opens = 0;  // 0 = none
     std::shared_ptr<SessionSink> sink;
     Done done;
   };
-  /// What one batch wants written and said.
-  struct Batch {
-    std::vector<storage::Mutation> writes;
-    std::vector<core::Outward> outward;
-    std::vector<Done> done;
-  };
+  using Item = core::Inbox<Extra>::Entry;
   struct Subscriber {
     std::weak_ptr<void> owner;
     Done heard;
@@ -169,14 +170,16 @@ class Engine {
   Engine(core::State state, storage::Store& store, const Clock& clock, Options options,
          Hooks hooks);
   void run();
-  /// Waits for work or time. False when it is time to end.
-  bool take(std::vector<Item>& items, std::vector<Query>& queries);
-  void apply(const core::Event& event, Batch& batch);
-  /// True when the batch is durable; false when the engine must end with it unwritten.
-  bool commit(Batch& batch);
+  /// REQUIRES: mutex_ held, so that times are in the order of the mailbox.
+  void post(core::Event event, Extra extra);
+  /// Waits for work or time, and takes a round. False when it is time to end.
+  bool take(core::Round& round, std::vector<Extra>& extras, std::vector<Query>& queries);
+  /// True when the transaction is durable; false when the engine must end with it unwritten.
+  bool commit(const core::Transaction& transaction);
   /// The loop of a failing commit: tries again, refuses requests, answers queries with the reason.
-  bool retry(Batch& batch, Status failure);
-  void release(Batch& batch);
+  bool retry(const core::Transaction& transaction, Status failure);
+  void release(core::Transaction& transaction);
+  void tell_subscribers();
   void refuse_all(const Status& why);
   void set_health(bool running, bool stalled, const Status& error);
   core::Now now() const { return {clock_.now_ms(), clock_.wall_ms()}; }
@@ -187,15 +190,15 @@ class Engine {
   const Hooks hooks_;
 
   // Engine thread only.
-  core::State state_;
-  std::optional<MonotonicMs> wake_at_ms_;
-  std::int64_t silent_ms_ = 0;  // to be told to core as Stalled
+  core::Driver driver_;
+  MonotonicMs taken_ms_;        // when the round under way was taken
+  bool commit_failed_ = false;  // ... and its commit did at first
   std::unordered_map<core::RequestId, ReplyHandler> replies_;
   std::unordered_map<core::SessionId, std::shared_ptr<SessionSink>> sinks_;
 
   mutable std::mutex mutex_;  // guards: the members below
   std::condition_variable wake_;
-  std::deque<Item> mailbox_;
+  core::Inbox<Extra> mailbox_;
   std::deque<Query> queries_;
   std::size_t requests_waiting_ = 0;
   bool poked_ = false;

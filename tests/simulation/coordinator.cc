@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::int64_t kRetryCommitMs = 500;
 constexpr std::int64_t kStallMs = 1'000;
+constexpr std::size_t kRoundWeightMax = 200;  // small: rounds are cut by weight too
 
 core::Options core_options() {
   core::Options options;
@@ -47,6 +48,9 @@ class Witnessed final : public search::Algorithm {
 
 }  // namespace
 
+Coordinator::Coordinator(Context& context, CheckedStore& store, Ledger& ledger)
+    : c_(context), store_(store), ledger_(ledger), leases_(context, core_options().lease_ms) {}
+
 core::Now Coordinator::read_clock() const { return {c_.now() + clock_offset_, c_.clock.wall_ms()}; }
 
 void Coordinator::start() {
@@ -55,23 +59,28 @@ void Coordinator::start() {
   clock_offset_ = c_.up_to(1'000'000'000);  // another boot, another origin
   auto loaded = core::load(*snapshot, core_options(), read_clock());
   if (!loaded) return c_.fail("the state does not load: " + loaded.error().to_string());
-  state_ = std::move(*loaded);
   heard_ = heard_committed_;
-  wrap_searches();
+  wrap_searches(*loaded);
+  driver_ = std::make_unique<core::Driver>(std::move(*loaded));
+  driver_->set_witness(
+      [this](core::State& state, const core::Event& event, std::span<const core::Outward> outward) {
+        witness(state, event, outward);
+      });
   c_.trace("C", "starts");
-  post(core::Tick{});
+  set_timer();
 }
 
 void Coordinator::crash() {
   if (!up()) return;
   c_.count("coordinator crash");
   c_.trace("C", "crashes");
-  const std::string before = busy_ ? "" : core::durable_text(*state_);
-  state_.reset();
-  mailbox_.clear();
-  writes_.clear();
-  outward_.clear();
+  const std::string before = busy_ ? "" : core::durable_text(state());
+  driver_.reset();
+  leases_.forget();
+  inbox_ = {};
+  transaction_ = {};
   busy_ = false;
+  deaf_ms_ = 0;
   ++life_;
   ++timer_;
   if (before.empty()) return c_.count("coordinator crash: before a commit");
@@ -90,67 +99,65 @@ void Coordinator::crash() {
 
 void Coordinator::post(core::Event event) {
   if (!up()) return;
-  mailbox_.push_back(std::move(event));
+  const core::Now at = read_clock();
+  leases_.arrived(event, at.mono_ms);
+  inbox_.post(std::move(event), at, Nothing{});
   pump();
 }
 
 void Coordinator::pump() {
-  if (!up() || busy_ || mailbox_.empty()) return;
+  if (!up() || busy_) return;
   busy_ = true;
-  batch_began_ = c_.now();
+  round_began_ = c_.now();
   c_.after(0, [this, life = life_] {
-    if (life == life_) run_batch();
+    if (life == life_) run_round();
   });
 }
 
-void Coordinator::run_batch() {
-  const std::uint64_t size = 1 + c_.rng.below(c_.faults.batch_max);
-  for (std::uint64_t i = 0; i < size && !mailbox_.empty(); ++i) {
-    const core::Event event = std::move(mailbox_.front());
-    mailbox_.pop_front();
-    core::Effects effects = core::step(*state_, event, read_clock());
-    c_.count("core steps");
-    const Status sound = core::check_invariants(*state_);
-    if (!sound.is_ok()) return c_.fail("invariant: " + sound.message());
-    check_outward(effects);
-    wrap_searches();
-    c_.trace("C", fmt::format("event {} -> {} rows, {} messages", event.index(),
-                              effects.writes.size(), effects.outward.size()));
-    std::move(effects.writes.begin(), effects.writes.end(), std::back_inserter(writes_));
-    std::move(effects.outward.begin(), effects.outward.end(), std::back_inserter(outward_));
-    wake_at_ms_ = effects.wake_at_ms;
+void Coordinator::run_round() {
+  core::Round round;
+  // Any number of events, so that every cut of the queue is met.
+  const std::size_t size = 1 + c_.rng.below(c_.faults.batch_max);
+  for (auto& entry : inbox_.take(size, kRoundWeightMax, read_clock(), &round.heard)) {
+    round.arrivals.push_back(std::move(entry.arrival));
   }
+  heard_ms_ = round.heard.mono_ms;
+  round.deaf_ms = std::exchange(deaf_ms_, 0);
+  transaction_ = driver_->run(std::move(round));
+  if (!c_.failure().empty()) return;
+  c_.trace("C", fmt::format("round -> {} rows, {} messages", transaction_.writes.size(),
+                            transaction_.release.size()));
   const std::int64_t commit_ms =
-      writes_.empty() ? 0 : c_.up_to(c_.healed ? 5 : c_.faults.commit_ms_max);
+      transaction_.writes.empty() ? 0 : c_.up_to(c_.healed ? 5 : c_.faults.commit_ms_max);
   c_.after(commit_ms, [this, life = life_] {
     if (life == life_) finish_commit();
   });
 }
 
 void Coordinator::finish_commit() {
-  if (!writes_.empty()) {
-    if (!store_.commit(writes_).is_ok()) {
+  if (!transaction_.writes.empty()) {
+    if (!store_.commit(transaction_.writes).is_ok()) {
       return c_.after(kRetryCommitMs, [this, life = life_] {
         if (life == life_) finish_commit();
       });
     }
-    writes_.clear();
+    leases_.committed(transaction_.writes, heard_ms_);
+    transaction_.writes.clear();
   }
   heard_committed_ = heard_;
   // Durable. A crash may still come before anybody hears of it.
   c_.after(0, [this, life = life_] {
     if (life != life_) return;
-    std::vector<core::Outward> outward = std::move(outward_);
-    outward_.clear();
+    std::vector<core::Outward> outward = std::move(transaction_.release);
     busy_ = false;
-    const std::int64_t gap = c_.now() - batch_began_;
+    const std::int64_t gap = c_.now() - round_began_;
     if (gap >= kStallMs) {
       c_.count("stall");
-      mailbox_.push_front(core::Stalled{gap});
+      deaf_ms_ += gap;
     }
-    set_timer(wake_at_ms_);
+    set_timer();
     release(std::move(outward));
-    pump();
+    if (!inbox_.empty()) pump();
   });
 }
 
@@ -167,37 +174,49 @@ void Coordinator::release(std::vector<core::Outward> outward) {
   }
 }
 
+void Coordinator::witness(core::State& state, const core::Event& event,
+                          std::span<const core::Outward> outward) {
+  c_.count("core steps");
+  const Status sound = core::check_invariants(state);
+  if (!sound.is_ok()) return c_.fail("invariant: " + sound.message());
+  leases_.dealt_with(state, event);
+  check_outward(state, outward);
+  wrap_searches(state);
+  c_.trace("C", fmt::format("event {} -> {} messages", event.index(), outward.size()));
+}
+
 /// No effect names what is not there.
-void Coordinator::check_outward(const core::Effects& effects) {
-  for (const core::Outward& out : effects.outward) {
+void Coordinator::check_outward(const core::State& state, std::span<const core::Outward> outward) {
+  for (const core::Outward& out : outward) {
     const auto* message = std::get_if<core::SendTo>(&out);
     if (message == nullptr) continue;
-    if (!state_->worker_by_session.contains(message->session)) {
+    if (!state.worker_by_session.contains(message->session)) {
       c_.fail(fmt::format("a message goes to session {}, which is not open", message->session));
     }
     const auto* assign = std::get_if<protocol::Assign>(&message->message);
     if (assign == nullptr) continue;
-    const auto trial = state_->trials.find(assign->spec.trial);
-    if (trial == state_->trials.end() || !trial->second.live ||
+    const auto trial = state.trials.find(assign->spec.trial);
+    if (trial == state.trials.end() || !trial->second.live ||
         trial->second.live->row.token != assign->spec.token) {
       c_.fail(fmt::format("{} is sent out without being live", assign->spec.trial.to_string()));
     }
   }
 }
 
-void Coordinator::wrap_searches() {
-  for (auto& [id, sweep] : state_->sweeps) {
+void Coordinator::wrap_searches(core::State& state) {
+  for (auto& [id, sweep] : state.sweeps) {
     if (!sweep.algorithm || dynamic_cast<Witnessed*>(sweep.algorithm.get()) != nullptr) continue;
     sweep.algorithm =
         std::make_unique<Witnessed>(std::move(sweep.algorithm), sweep.row.name, &heard_, &c_);
   }
 }
 
-void Coordinator::set_timer(std::optional<MonotonicMs> wake_at_ms) {
+void Coordinator::set_timer() {
   const std::uint64_t timer = ++timer_;
-  if (!wake_at_ms) return;
-  c_.after(*wake_at_ms - read_clock().mono_ms, [this, timer] {
-    if (timer == timer_ && up()) post(core::Tick{});
+  const auto call_at_ms = driver_->call_at_ms();
+  if (!call_at_ms) return;
+  c_.after(*call_at_ms - read_clock().mono_ms, [this, timer] {
+    if (timer == timer_) pump();
   });
 }
 

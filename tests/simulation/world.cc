@@ -152,7 +152,8 @@ class World {
 
   bool all_done() const {
     if (!coordinator_.up() || !users_.satisfied()) return false;
-    return coordinator_.state().open_sweeps.empty() && coordinator_.state().leases.empty();
+    return coordinator_.state().open_sweeps.empty() &&
+           coordinator_.state().deadlines.all(core::DeadlineKind::kLease).empty();
   }
 
   bool all_quiet() const {

@@ -38,10 +38,10 @@ TEST(Load, KeepsWhatIsLeftOfABackOff) {
   h.finish(h.connect("w1"), 1, EndClass::kOom);
   h.advance(1'500);
   h.restart();
-  EXPECT_EQ(h.state.trials.at(TrialId{1}).not_before_ms, h.now.mono_ms + 500);
+  EXPECT_EQ(h.state.deadlines.at(DeadlineKind::kBackoff, 1), h.now.mono_ms + 500);
   h.now.wall_ms -= 1'000'000;  // the wall clock was set back: no longer than the whole back-off
   h.restart();
-  EXPECT_EQ(h.state.trials.at(TrialId{1}).not_before_ms, h.now.mono_ms + 2'000);
+  EXPECT_EQ(h.state.deadlines.at(DeadlineKind::kBackoff, 1), h.now.mono_ms + 2'000);
 }
 
 TEST(Load, RefusesRowsThatContradictEachOther) {

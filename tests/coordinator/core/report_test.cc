@@ -208,7 +208,7 @@ TEST(Ends, AFailureIsTriedAgainAfterABackOffAndThenGivenUp) {
   OneRunning h("oom = 1");
   h.finish(h.session, 1, EndClass::kOom);
   EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
-  EXPECT_EQ(h.last.wake_at_ms, h.now.mono_ms + 2'000);
+  EXPECT_EQ(h.state.deadlines.earliest(), h.now.mono_ms + 2'000);
   h.advance(1'999);
   EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
   h.advance(1);

@@ -50,7 +50,7 @@ TEST(Session, ASilentWorkerLosesItsLeaseAndTheTrialGoesElsewhere) {
   h.connect("w1");
   const auto first = h.live(1);
   const SessionId other = h.connect("w2");
-  EXPECT_EQ(h.last.wake_at_ms, h.now.mono_ms + 30'000);
+  EXPECT_EQ(h.state.deadlines.earliest(), h.now.mono_ms + 30'000);
   h.send(other, Heartbeat{});
   h.advance(30'000);
   EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, "lease_lost");

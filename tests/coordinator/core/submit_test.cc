@@ -134,7 +134,7 @@ constraints = ["layers <= 2"]
 )";
   h.submit(file);
   EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 100u) << "one step is short";
-  EXPECT_EQ(h.last.wake_at_ms, h.now.mono_ms) << "and the next follows at once";
+  EXPECT_EQ(h.state.deadlines.earliest(), h.now.mono_ms) << "and the next follows at once";
   for (int i = 0; i < 4; ++i) h.advance(0);
   EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 500u);
   EXPECT_EQ(h.sweep_state(), SweepState::kFailed) << "nothing was trained";

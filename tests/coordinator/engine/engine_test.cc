@@ -138,7 +138,10 @@ TEST(Engine, AHeartbeatWritesNothing) {
   for (std::uint64_t serial = 1; serial <= 50; ++serial) {
     engine->session_message(session, protocol::Heartbeat{serial, {}});
   }
-  ASSERT_TRUE(eventually([&] { return sink->received<protocol::HeartbeatAck>().size() == 50; }));
+  ASSERT_TRUE(eventually([&] {
+    const auto acks = sink->received<protocol::HeartbeatAck>();
+    return !acks.empty() && acks.back().serial == 50;
+  }));
   EXPECT_EQ(store.begun(), before);
 }
 
@@ -294,6 +297,37 @@ TEST(Engine, ACorruptDatabaseEndsItWithTheReasonAndWithoutAnAcknowledgement) {
   engine->request(submit_event(sweep_text()), late.handler());
   EXPECT_EQ(late.status().code(), Code::kUnavailable);
   EXPECT_FALSE(engine->ask([](const core::State&, core::Now) { return 1; }).has_value());
+}
+
+TEST(Engine, AHeartbeatThatArrivesDuringASlowCommitRenewsAsOfItsArrival) {
+  GatedStore store;
+  ManualClock clock;
+  auto engine = start(store, clock);
+  Answer answer;
+  engine->request(submit_event(sweep_text()), answer.handler());
+  auto sink = std::make_shared<RecordingSink>();
+  const auto session = engine->open_session(sink, hello("node1"));
+  ASSERT_TRUE(eventually([&] { return !sink->received<protocol::Assign>().empty(); }));
+  const auto spec = sink->received<protocol::Assign>().front().spec;
+  const protocol::AttemptRef ref = {{spec.trial, spec.attempt}, spec.token};
+
+  store.hold(true);
+  const int before = store.begun();
+  Answer other;
+  engine->request(submit_event(sweep_text("other")), other.handler());
+  ASSERT_TRUE(eventually([&] { return store.begun() > before; }));
+  clock.advance(core_options().lease_ms - 1);
+  engine->session_message(session, protocol::Heartbeat{1, {ref}});
+  clock.advance(core_options().lease_ms - 1);  // and the commit takes that much longer
+  store.hold(false);
+  ASSERT_TRUE(other.wait());
+  ASSERT_TRUE(eventually([&] { return !sink->received<protocol::HeartbeatAck>().empty(); }));
+  EXPECT_EQ(attempts(*engine).live, 1u);
+  EXPECT_EQ(attempts(*engine).ended, 0u);
+  // It counts from when it came, not from when it was dealt with.
+  clock.advance(2);
+  engine->poke();
+  EXPECT_TRUE(eventually([&] { return attempts(*engine).ended == 1; }));
 }
 
 TEST(Engine, TimeAloneEndsTheLeaseOfASilentWorker) {

@@ -72,9 +72,9 @@ inline protocol::Hello hello(const std::string& name, std::uint32_t slots = 1) {
   return hello;
 }
 
-/// True once `condition` holds; false after ten seconds.
+/// True once `condition` holds; false after a minute.
 inline bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2'000; ++i) {
+  for (int i = 0; i < 12'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

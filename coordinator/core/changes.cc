@@ -1,26 +1,26 @@
-#include "coordinator/core/transition.h"
-
-#include <algorithm>
+#include "coordinator/core/changes.h"
 
 #include "coordinator/core/json.h"
+#include "coordinator/core/transition.h"
 
 namespace tailor::core {
 
-void Transition::reply(RequestId request, Status status, ReplyBody body) {
+void Changes::reply(RequestId request, Status status, ReplyBody body) {
   outward_.push_back(Reply{request, std::move(status), std::move(body)});
 }
 
-void Transition::send(SessionId session, protocol::CoordinatorMessage message) {
+void Changes::send(SessionId session, protocol::CoordinatorMessage message) {
   if (session != 0) outward_.push_back(SendTo{session, std::move(message)});
 }
 
-void Transition::close(SessionId session, Status status) {
+void Changes::close(SessionId session, Status status) {
   outward_.push_back(CloseSession{session, std::move(status)});
 }
 
-void Transition::event(std::string_view kind, const About& about, std::string message) {
+void Changes::event(WallMs wall_ms, std::string_view kind, const About& about,
+                    std::string message) {
   storage::EventRow row;
-  row.wall_ms = now.wall_ms;
+  row.wall_ms = wall_ms;
   row.kind = kind;
   row.sweep = about.sweep;
   row.trial = about.trial;
@@ -30,10 +30,12 @@ void Transition::event(std::string_view kind, const About& about, std::string me
   appended_.push_back(std::move(row));
 }
 
-Effects Transition::finish() {
+Effects Changes::take(State& state) {
   Effects effects;
   effects.outward = std::move(outward_);
   auto& writes = effects.writes;
+  writes.reserve(sweeps_.size() + candidates_.size() + workers_.size() + trials_.size() +
+                 attempts_.size() + appended_.size() + 1);
   for (const SweepId id : sweeps_) {
     Sweep& sweep = state.sweeps.at(id);
     sweep.row.search_state = encode_search(sweep);
@@ -46,13 +48,7 @@ Effects Transition::finish() {
   for (auto& [id, row] : attempts_) writes.emplace_back(std::move(row));
   for (auto& row : appended_) writes.push_back(std::move(row));
   if (counters_) writes.emplace_back(state.counters);
-
-  if (more_draws) effects.wake_at_ms = now.mono_ms;
-  const auto wake = [&](MonotonicMs at) {
-    effects.wake_at_ms = std::min(effects.wake_at_ms.value_or(at), at);
-  };
-  if (!state.leases.empty()) wake(state.leases.begin()->first);
-  if (!state.backing_off.empty()) wake(state.backing_off.begin()->first);
+  *this = Changes(state.options);
   return effects;
 }
 
