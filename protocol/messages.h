@@ -188,22 +188,6 @@ struct LogAck {
   std::uint64_t through_offset = 0;
 };
 
-/// Why an attempt is told to stop.
-enum class StopReason {
-  kNone,
-  kPaused,
-  kCancelled,
-  kPreempted,  ///< others go first; it waits for a slot again
-  kDrained,    ///< its node is wanted empty
-  kTimeout,    ///< it used up its time
-  kFenced,     ///< its token is stale
-  kGang,       ///< another member of the gang has ended
-  kOther,      ///< a reason that this version does not know
-};
-std::string_view stop_reason_name(StopReason reason);  ///< "", "paused", "cancelled", ...
-/// kOther for a name that this version does not know: a stop is obeyed whatever its reason.
-StopReason parse_stop_reason(std::string_view name);
-
 /// End this attempt's trainer (SIGTERM, then SIGKILL).
 struct Stop {
   AttemptRef ref;

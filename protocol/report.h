@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "protocol/outcome.h"
 
 namespace tailor::protocol {
 
@@ -70,24 +71,6 @@ struct ProfileReport {
   std::int32_t linear_tokens = 0;  ///< n of the statistics that are linear in n
   std::vector<WorkEntry> entries;
 };
-
-/// How an attempt ended, in the vocabulary of the retry policy (design.md 5).
-enum class EndClass {
-  kCompleted,  ///< the whole budget was trained
-  kStopped,    ///< told to stop (SIGTERM, lease ran out); a checkpoint was saved if one could be
-  kUser,       ///< bad spec, bad flags
-  kOom,
-  kNan,
-  kData,  ///< missing, unreadable, altered or out-of-vocabulary data or checkpoint
-  kTimeout,
-  kPreempted,
-  kNodeLost,
-  kLeaseLost,
-  kInfrastructure,  ///< anything else: signal, exit code without a report, I/O error
-};
-std::string_view end_class_name(EndClass end);  ///< "completed", "stopped", "user", "oom", ...
-/// Errors: kInvalidArgument.
-Result<EndClass> parse_end_class(std::string_view name);
 
 /// The last report of an attempt.
 struct EndReport {

@@ -117,6 +117,7 @@ struct RowChecker {
          {row.next_sweep, row.next_trial, row.next_worker, row.next_token}) {
       if (next == 0 || next > kIdMax) return bad("counters out of range");
     }
+    if (row.generation > kGenerationMax) return bad("counters with an impossible generation");
     return {};
   }
 };

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "protocol/outcome.h"
 
 namespace tailor::storage {
 
@@ -56,6 +57,7 @@ struct SweepRow {
   std::string infeasible_json;  ///< {"reason":count}; "" = not known
   WallMs created_ms = 0;
   WallMs ended_ms = 0;  ///< 0 = not ended
+  std::string user;     ///< who submitted it, as the client said; "" = not known
   friend bool operator==(const SweepRow&, const SweepRow&) = default;
 };
 
@@ -86,7 +88,18 @@ struct TrialRow {
   WallMs created_ms = 0;
   WallMs started_ms = 0;
   WallMs ended_ms = 0;
+  std::int32_t priority = 0;  ///< added to its sweep's
+  std::int64_t run_ms = 0;    ///< time that its ended attempts ran
   friend bool operator==(const TrialRow&, const TrialRow&) = default;
+};
+
+/// A worker's share of an attempt that several workers run together.
+struct AttemptMember {
+  WorkerId worker;
+  std::vector<std::uint32_t> slots;
+  std::uint32_t first_rank = 0;
+  std::uint32_t ranks = 1;
+  friend bool operator==(const AttemptMember&, const AttemptMember&) = default;
 };
 
 struct AttemptRow {
@@ -102,6 +115,10 @@ struct AttemptRow {
   std::string started_json;  ///< the StartedReport, "" before it
   WallMs assigned_ms = 0;
   WallMs ended_ms = 0;
+  /// Why it was told to stop; kNone = it was not.
+  protocol::StopReason stop_reason = protocol::StopReason::kNone;
+  /// All members of a gang; empty = one member, `worker` with `slots`.
+  std::vector<AttemptMember> members;
   friend bool operator==(const AttemptRow&, const AttemptRow&) = default;
 };
 
@@ -115,6 +132,11 @@ struct WorkerRow {
   bool draining = false;
   WallMs first_seen_ms = 0;
   WallMs last_seen_ms = 0;  ///< of the last Hello (heartbeats write nothing)
+  std::string folder;       ///< identity of its trials folder; "" = not known
+  std::vector<std::string> labels;
+  std::uint64_t memory_bytes = 0;  ///< of the node; 0 = not known
+  std::string quarantine;          ///< why it is given no work; "" = it is given work
+  WallMs quarantined_ms = 0;       ///< since when; 0 = it is not
   friend bool operator==(const WorkerRow&, const WorkerRow&) = default;
 };
 
@@ -186,12 +208,19 @@ struct LogTrim {
   friend bool operator==(const LogTrim&, const LogTrim&) = default;
 };
 
+/// Tokens of a generation begin at generation << kGenerationShift and fit into 62 bits.
+constexpr int kGenerationShift = 40;
+constexpr std::uint32_t kGenerationMax = (1u << 22) - 1;
+
 /// Counters that must survive a restart so that ids and tokens are never reused.
 struct CountersRow {
   std::uint64_t next_sweep = 1;
   std::uint64_t next_trial = 1;
   std::uint64_t next_worker = 1;
   FencingToken next_token = 1;
+  /// Raised when a backup is restored: tokens begin at generation << 40. Below 2^22.
+  std::uint32_t generation = 0;
+  std::string file_id;  ///< names the file that the generation belongs to; "" = not known yet
   friend bool operator==(const CountersRow&, const CountersRow&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/json.h"
 #include "storage/chunk.h"
@@ -59,6 +60,64 @@ std::vector<std::uint32_t> slots_from_json(const std::string& text) {
   return slots;
 }
 
+std::string members_to_json(const std::vector<AttemptMember>& members) {
+  if (members.empty()) return "";
+  json out = json::array();
+  for (const AttemptMember& member : members) {
+    out.push_back({{"worker", member.worker.value},
+                   {"slots", member.slots},
+                   {"first_rank", member.first_rank},
+                   {"ranks", member.ranks}});
+  }
+  return out.dump();
+}
+
+std::vector<AttemptMember> members_from_json(const std::string& text) {
+  std::vector<AttemptMember> members;
+  if (text.empty()) return members;
+  const json in = parse_json(text).value_or(nullptr);
+  if (!in.is_array()) throw_corrupt("members that are no JSON array");
+  const auto number = [](const json& item, const char* key) -> std::uint64_t {
+    if (!item.is_object() || !item.contains(key) || !item[key].is_number_unsigned()) {
+      throw_corrupt("a member of an attempt without its numbers");
+    }
+    return item[key].get<std::uint64_t>();
+  };
+  const auto narrow = [&](const json& item, const char* key) {
+    const std::uint64_t value = number(item, key);
+    if (!std::in_range<std::uint32_t>(value)) throw_corrupt("a rank out of range");
+    return static_cast<std::uint32_t>(value);
+  };
+  for (const json& item : in) {
+    AttemptMember member;
+    member.worker = WorkerId{number(item, "worker")};
+    member.first_rank = narrow(item, "first_rank");
+    member.ranks = narrow(item, "ranks");
+    if (!item.contains("slots")) throw_corrupt("a member of an attempt without slots");
+    member.slots = slots_from_json(item["slots"].dump());
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
+// ["big","rack=3"]; "" when there are none.
+std::string labels_to_json(const std::vector<std::string>& labels) {
+  if (labels.empty()) return "";
+  return json(labels).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::vector<std::string> labels_from_json(const std::string& text) {
+  std::vector<std::string> labels;
+  if (text.empty()) return labels;
+  const json in = parse_json(text).value_or(nullptr);
+  if (!in.is_array()) throw_corrupt("labels that are no JSON array");
+  for (const json& label : in) {
+    if (!label.is_string()) throw_corrupt("a label that is no text");
+    labels.push_back(label.get<std::string>());
+  }
+  return labels;
+}
+
 template <typename T>
 T state_or_corrupt(Result<T> state) {
   if (!state) throw_corrupt(state.error().message());
@@ -67,7 +126,8 @@ T state_or_corrupt(Result<T> state) {
 
 constexpr std::string_view kSweepColumns =
     "SELECT s.id, s.name, s.spec_hash, s.base_dir, f.toml, s.state, s.priority, s.search_state, "
-    "s.infeasible, s.created_ms, s.ended_ms, s.infeasible_json FROM sweep s JOIN sweep_file f ON "
+    "s.infeasible, s.created_ms, s.ended_ms, s.infeasible_json, s.user FROM sweep s JOIN "
+    "sweep_file f ON "
     "f.sweep = s.id";
 
 SweepRow sweep_of(Query& row) {
@@ -84,6 +144,7 @@ SweepRow sweep_of(Query& row) {
   sweep.created_ms = row.integer(9);
   sweep.ended_ms = row.integer(10);
   sweep.infeasible_json = row.text(11);
+  sweep.user = row.text(12);
   return sweep;
 }
 
@@ -103,7 +164,8 @@ CandidateRow candidate_of(Query& row) {
 constexpr std::string_view kTrialColumns =
     "SELECT id, sweep, candidate, seed, state, attempts, failures_json, end_class, message, "
     "objective, "
-    "objective_nan, final_values_json, created_ms, started_ms, ended_ms FROM trial";
+    "objective_nan, final_values_json, created_ms, started_ms, ended_ms, priority, run_ms FROM "
+    "trial";
 
 TrialRow trial_of(Query& row) {
   TrialRow trial;
@@ -125,13 +187,16 @@ TrialRow trial_of(Query& row) {
   trial.created_ms = row.integer(12);
   trial.started_ms = row.integer(13);
   trial.ended_ms = row.integer(14);
+  trial.priority = row.i32(15);
+  trial.run_ms = row.integer(16);
   return trial;
 }
 
 constexpr std::string_view kAttemptColumns =
     "SELECT a.trial, a.number, a.token, a.worker, a.slots_json, a.state, a.acked_sequence, "
     "a.log_bytes, "
-    "a.end_class, a.message, a.started_json, a.assigned_ms, a.ended_ms FROM attempt a";
+    "a.end_class, a.message, a.started_json, a.assigned_ms, a.ended_ms, a.stop_reason, "
+    "a.members_json FROM attempt a";
 
 AttemptRow attempt_of(Query& row) {
   AttemptRow attempt;
@@ -147,6 +212,8 @@ AttemptRow attempt_of(Query& row) {
   attempt.started_json = row.text(10);
   attempt.assigned_ms = row.integer(11);
   attempt.ended_ms = row.integer(12);
+  attempt.stop_reason = protocol::parse_stop_reason(row.text(13));
+  attempt.members = members_from_json(row.text(14));
   return attempt;
 }
 
@@ -204,17 +271,19 @@ void write_row(Connection& db, const SweepRow& row) {
   Query(db.statement(
             "INSERT INTO sweep (id, name, spec_hash, base_dir, state, priority, search_state, "
             "infeasible, "
-            "created_ms, ended_ms, infeasible_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON "
+            "created_ms, ended_ms, infeasible_json, user) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+            "?) ON "
             "CONFLICT (id) DO "
             "UPDATE SET "
             "name = excluded.name, spec_hash = excluded.spec_hash, base_dir = excluded.base_dir, "
             "state = excluded.state, priority = excluded.priority, search_state = "
             "excluded.search_state, "
             "infeasible = excluded.infeasible, created_ms = excluded.created_ms, "
-            "ended_ms = excluded.ended_ms, infeasible_json = excluded.infeasible_json"),
+            "ended_ms = excluded.ended_ms, infeasible_json = excluded.infeasible_json, "
+            "user = excluded.user"),
         row.id.value, row.name, row.spec_hash, row.base_dir, sweep_state_name(row.state),
         row.priority, Blob{row.search_state}, row.infeasible, row.created_ms, row.ended_ms,
-        row.infeasible_json)
+        row.infeasible_json, row.user)
       .run();
   Query(db.statement(
             "INSERT INTO sweep_file (sweep, toml) VALUES (?, ?) ON CONFLICT (sweep) DO UPDATE SET "
@@ -240,54 +309,65 @@ void write_row(Connection& db, const TrialRow& row) {
   SQLite::Statement& statement = db.statement(
       "INSERT INTO trial (id, sweep, candidate, seed, state, attempts, failures_json, end_class, "
       "message, "
-      "objective, objective_nan, final_values_json, created_ms, started_ms, ended_ms) "
-      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+      "objective, objective_nan, final_values_json, created_ms, started_ms, ended_ms, priority, "
+      "run_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+      "UPDATE SET "
       "sweep = excluded.sweep, candidate = excluded.candidate, seed = excluded.seed, "
       "state = excluded.state, attempts = excluded.attempts, failures_json = "
       "excluded.failures_json, "
       "end_class = excluded.end_class, message = excluded.message, objective = excluded.objective, "
       "objective_nan = excluded.objective_nan, final_values_json = excluded.final_values_json, "
       "created_ms = excluded.created_ms, started_ms = excluded.started_ms, ended_ms = "
-      "excluded.ended_ms");
+      "excluded.ended_ms, priority = excluded.priority, run_ms = excluded.run_ms");
   // NaN is bound as NULL, which is right for "none" as well.
   const double objective = row.objective.value_or(std::nan(""));
   const bool objective_nan = row.objective.has_value() && std::isnan(*row.objective);
   const std::string values = values_to_json(row.final_values);
   Query(statement, row.id.value, row.sweep.value, row.candidate, row.seed,
         trial_state_name(row.state), row.attempts, row.failures_json, row.end_class, row.message,
-        objective, objective_nan, values, row.created_ms, row.started_ms, row.ended_ms)
+        objective, objective_nan, values, row.created_ms, row.started_ms, row.ended_ms,
+        row.priority, row.run_ms)
       .run();
 }
 
 void write_row(Connection& db, const AttemptRow& row) {
   const std::string slots = json(row.slots).dump();
+  const std::string members = members_to_json(row.members);
   Query(db.statement(
             "INSERT INTO attempt (trial, number, token, worker, slots_json, state, acked_sequence, "
-            "log_bytes, end_class, message, started_json, assigned_ms, ended_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (trial, number) DO UPDATE "
+            "log_bytes, end_class, message, started_json, assigned_ms, ended_ms, stop_reason, "
+            "members_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+            "(trial, number) DO UPDATE "
             "SET "
             "token = excluded.token, worker = excluded.worker, slots_json = excluded.slots_json, "
             "state = excluded.state, acked_sequence = excluded.acked_sequence, "
             "log_bytes = excluded.log_bytes, end_class = excluded.end_class, message = "
             "excluded.message, "
             "started_json = excluded.started_json, assigned_ms = excluded.assigned_ms, "
-            "ended_ms = excluded.ended_ms"),
+            "ended_ms = excluded.ended_ms, stop_reason = excluded.stop_reason, "
+            "members_json = excluded.members_json"),
         row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
         attempt_state_name(row.state), row.acked_sequence, row.log_bytes, row.end_class,
-        row.message, row.started_json, row.assigned_ms, row.ended_ms)
+        row.message, row.started_json, row.assigned_ms, row.ended_ms,
+        protocol::stop_reason_name(row.stop_reason), members)
       .run();
 }
 
 void write_row(Connection& db, const WorkerRow& row) {
+  const std::string labels = labels_to_json(row.labels);
   Query(db.statement(
             "INSERT INTO worker (id, name, instance, host, version, slots_json, draining, "
-            "first_seen_ms, last_seen_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "first_seen_ms, last_seen_ms, folder, labels_json, memory_bytes, quarantine, "
+            "quarantined_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET name = excluded.name, instance = excluded.instance, "
             "host = excluded.host, version = excluded.version, slots_json = excluded.slots_json, "
             "draining = excluded.draining, first_seen_ms = excluded.first_seen_ms, "
-            "last_seen_ms = excluded.last_seen_ms"),
+            "last_seen_ms = excluded.last_seen_ms, folder = excluded.folder, "
+            "labels_json = excluded.labels_json, memory_bytes = excluded.memory_bytes, "
+            "quarantine = excluded.quarantine, quarantined_ms = excluded.quarantined_ms"),
         row.id.value, row.name, row.instance, row.host, row.version, row.slots_json, row.draining,
-        row.first_seen_ms, row.last_seen_ms)
+        row.first_seen_ms, row.last_seen_ms, row.folder, labels, row.memory_bytes, row.quarantine,
+        row.quarantined_ms)
       .run();
 }
 
@@ -341,11 +421,14 @@ void write_row(Connection& db, const LogTrim& row) {
 }
 
 void write_row(Connection& db, const CountersRow& row) {
-  Query(db.statement("INSERT INTO counters (id, next_sweep, next_trial, next_worker, next_token) "
-                     "VALUES (1, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                     "next_sweep = excluded.next_sweep, next_trial = excluded.next_trial, "
-                     "next_worker = excluded.next_worker, next_token = excluded.next_token"),
-        row.next_sweep, row.next_trial, row.next_worker, row.next_token)
+  Query(db.statement(
+            "INSERT INTO counters (id, next_sweep, next_trial, next_worker, next_token, "
+            "generation, file_id) VALUES (1, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "next_sweep = excluded.next_sweep, next_trial = excluded.next_trial, "
+            "next_worker = excluded.next_worker, next_token = excluded.next_token, "
+            "generation = excluded.generation, file_id = excluded.file_id"),
+        row.next_sweep, row.next_trial, row.next_worker, row.next_token, row.generation,
+        row.file_id)
       .run();
 }
 
@@ -353,9 +436,11 @@ namespace {
 
 CountersRow read_counters(Connection& db) {
   Query counters(
-      db.statement("SELECT next_sweep, next_trial, next_worker, next_token FROM counters"));
+      db.statement("SELECT next_sweep, next_trial, next_worker, next_token, generation, file_id "
+                   "FROM counters"));
   if (!counters.next()) return {};
-  return {counters.u64(0), counters.u64(1), counters.u64(2), counters.u64(3)};
+  return {counters.u64(0), counters.u64(1), counters.u64(2),
+          counters.u64(3), counters.u32(4), counters.text(5)};
 }
 
 }  // namespace
@@ -463,9 +548,10 @@ std::vector<AttemptRow> read_attempts(Connection& db, TrialId trial) {
 }
 
 std::vector<WorkerRow> read_workers(Connection& db) {
-  Query query(
-      db.statement("SELECT id, name, instance, host, version, slots_json, draining, first_seen_ms, "
-                   "last_seen_ms FROM worker ORDER BY id"));
+  Query query(db.statement(
+      "SELECT id, name, instance, host, version, slots_json, draining, first_seen_ms, "
+      "last_seen_ms, folder, labels_json, memory_bytes, quarantine, quarantined_ms FROM worker "
+      "ORDER BY id"));
   return all<WorkerRow>(query, [](Query& row) {
     WorkerRow worker;
     worker.id = WorkerId{row.u64(0)};
@@ -477,6 +563,11 @@ std::vector<WorkerRow> read_workers(Connection& db) {
     worker.draining = row.integer(6) != 0;
     worker.first_seen_ms = row.integer(7);
     worker.last_seen_ms = row.integer(8);
+    worker.folder = row.text(9);
+    worker.labels = labels_from_json(row.text(10));
+    worker.memory_bytes = row.u64(11);
+    worker.quarantine = row.text(12);
+    worker.quarantined_ms = row.integer(13);
     return worker;
   });
 }

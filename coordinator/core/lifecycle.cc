@@ -20,8 +20,6 @@ using storage::TrialState;
 
 namespace {
 
-constexpr std::string_view kStopping = "stopping: ";
-
 /// How the end of an attempt counts, after the sweep's own rules were applied
 /// to the trainer's word.
 struct Outcome {
@@ -287,7 +285,7 @@ void ask_to_stop(Transition& t, Trial& trial, StopReason reason) {
   if (live.stop_reason == reason || live.stop_reason == StopReason::kCancelled) return;
   live.stop_reason = reason;
   // In the row, so that a restart knows that this end was asked for.
-  live.row.message = std::string(kStopping) + std::string(protocol::stop_reason_name(reason));
+  live.row.stop_reason = reason;
   t.touch(live.row);
   t.send(t.worker_of(live).session,
          protocol::Stop{{live.row.id, live.row.token}, live.stop_reason, false});

@@ -119,9 +119,10 @@ Status load_worker(State& state, const storage::WorkerRow& row) {
   return Status::ok();
 }
 
-/// "stopping: paused" -> "paused"; lifecycle.cc writes it.
+/// Rows older than their column say it in words: "stopping: paused".
 protocol::StopReason stop_reason_of(const storage::AttemptRow& row) {
   constexpr std::string_view kPrefix = "stopping: ";
+  if (row.stop_reason != protocol::StopReason::kNone) return row.stop_reason;
   return row.message.starts_with(kPrefix)
              ? protocol::parse_stop_reason(std::string_view(row.message).substr(kPrefix.size()))
              : protocol::StopReason::kNone;
@@ -146,6 +147,7 @@ Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now
   LiveAttempt live;
   live.row = row;
   live.stop_reason = stop_reason_of(row);
+  live.row.stop_reason = live.stop_reason;
   state.deadlines.set(DeadlineKind::kLease, trial.row.id.value,
                       now.mono_ms + state.options.lease_ms);
   trial.live = std::move(live);

@@ -42,7 +42,7 @@ struct LiveAttempt {
   storage::AttemptRow row;
 <<<<<<< HEAD
   MonotonicMs lease_deadline_ms = 0;
-  /// Not kNone: told to stop; kept in row.message.
+  /// Not kNone: told to stop; also in the row.
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
 =======
   std::string

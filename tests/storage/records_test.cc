@@ -42,7 +42,12 @@ TEST(Records, RowsWithoutKeysAreRefused) {
   EXPECT_EQ(check_row(make_attempt(1, 1, 0)).code(), Code::kInvalidArgument);
   EXPECT_EQ(check_row(make_point(1, 1, "", 0, 0)).code(), Code::kInvalidArgument);
   EXPECT_EQ(check_row(LogRow{{TrialId{1}, 1}, ~0ull, "x"}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(check_row(CountersRow{1, 1, 1, 0}).code(), Code::kInvalidArgument);
+  CountersRow counters;
+  counters.next_token = 0;
+  EXPECT_EQ(check_row(counters).code(), Code::kInvalidArgument);
+  counters.next_token = 1;
+  counters.generation = kGenerationMax + 1;
+  EXPECT_EQ(check_row(counters).code(), Code::kInvalidArgument);
   EXPECT_EQ(check_row(make_worker(1ull << 63)).code(), Code::kInvalidArgument);
 }
 

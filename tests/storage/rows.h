@@ -20,6 +20,7 @@ inline SweepRow make_sweep(std::uint64_t id, std::string name = "") {
   row.infeasible = 2;
   row.infeasible_json = R"({"does not satisfy \"layers > 1\"":2})";
   row.created_ms = 1'700'000'000'000;
+  row.user = "ada";
   return row;
 }
 
@@ -44,6 +45,8 @@ inline TrialRow make_trial(std::uint64_t id, std::uint64_t sweep = 1, std::uint3
   row.failures_json = R"({"oom":1})";
   row.message = "waits";
   row.created_ms = 5;
+  row.priority = -2;
+  row.run_ms = 4'000'000'000;
   return row;
 }
 
@@ -56,7 +59,12 @@ inline WorkerRow make_worker(std::uint64_t id, std::string name = "") {
           R"([{"index":0}])",
           false,
           10,
-          20};
+          20,
+          "4f:12",
+          {"big", "rack=\"3\""},
+          std::uint64_t{1} << 40,
+          "three attempts failed to start",
+          15};
 }
 
 inline AttemptRow make_attempt(std::uint64_t trial, std::uint32_t number,
@@ -70,6 +78,8 @@ inline AttemptRow make_attempt(std::uint64_t trial, std::uint32_t number,
   row.log_bytes = 9;
   row.started_json = "{}";
   row.assigned_ms = 11;
+  row.stop_reason = protocol::StopReason::kPaused;
+  row.members = {{WorkerId{worker}, {0, 3}, 0, 2}, {WorkerId{worker + 1}, {}, 2, 1}};
   return row;
 }
 

@@ -79,7 +79,7 @@ TEST_P(StoreConformance, RowsComeBackAsTheyWere) {
   trial.objective = 3.25;
   trial.final_values = {{"validation_loss", 3.25}, {"\"odd\" name", 0.1}, {"tiny", 5e-324}};
   const AttemptRow attempt = make_attempt(1, 1);
-  const CountersRow counters{2, 3, 4, 5};
+  const CountersRow counters{2, 3, 4, 5, kGenerationMax, "a file"};
   commit({sweep, candidate, worker, trial, attempt, counters});
   reopen();
   EXPECT_EQ(*store().sweep(SweepId{1}), sweep);
@@ -109,11 +109,17 @@ TEST_P(StoreConformance, ARowWithAKnownKeyReplacesTheOldOneWhole) {
   TrialRow trial = make_trial(1);
   trial.state = TrialState::kFailed;
   trial.end_class = "oom";
+  trial.priority = 0;
   AttemptRow attempt = make_attempt(1, 1);
   attempt.state = AttemptState::kEnded;
   attempt.slots.clear();
+  attempt.members.clear();
+  attempt.stop_reason = protocol::StopReason::kNone;
   WorkerRow worker = make_worker(1, "renamed");
   worker.draining = true;
+  worker.labels.clear();
+  worker.quarantine.clear();
+  worker.quarantined_ms = 0;
   CandidateRow candidate = make_candidate(1, 0);
   candidate.name = "renamed";
   commit({sweep, trial, attempt, worker, candidate});
@@ -174,8 +180,9 @@ TEST_P(StoreConformance, AFailedBatchLeavesNothingBehind) {
   SweepRow changed = make_sweep(1);
   changed.toml = "changed";
   // The last row needs an attempt that is not there.
+  const CountersRow counters{9, 9, 9, 9, 1, "a file"};
   EXPECT_EQ(code_of({changed, make_sweep(2), make_point(1, 1, "loss", 1, 1.0),
-                     EventRow{0, 1, "kind", {}, {}, 0, {}, "m"}, CountersRow{9, 9, 9, 9},
+                     EventRow{0, 1, "kind", {}, {}, 0, {}, "m"}, counters,
                      CheckpointRow{{TrialId{1}, 5}, 1, "p", "s", 1, 1}}),
             Code::kFailedPrecondition);
   for (int round = 0; round < 2; ++round) {
