@@ -2,6 +2,7 @@
 // first one is the answer.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -13,16 +14,21 @@
 #include "sweep/constraint_names.h"
 #include "sweep/expression.h"
 #include "sweep/keys.h"
+#include "sweep/retry_rules.h"
 #include "sweep/spec.h"
 #include "sweep/table_reader.h"
 
 namespace tailor::sweep {
 namespace {
 
-using protocol::EndClass;
-
 constexpr std::int64_t kParametersMax = 1'000'000'000'000;
 constexpr std::size_t kSeedsMax = 1'000;
+constexpr std::int64_t kSlotsOfNodeMax = 256;
+constexpr std::int64_t kNodesMax = 4'096;
+constexpr std::int64_t kPriorityMax = 1'000'000;
+constexpr std::size_t kLabelBytesMax = 64;
+constexpr std::size_t kLabelsMax = 16;
+constexpr std::int64_t kLimitMsMax = std::int64_t{3'650} * 86'400'000;
 
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> known) {
   const std::string near = nearest_name(name, known);
@@ -50,6 +56,7 @@ class Parser {
     TAILOR_RETURN_IF_ERROR(seeds());
     TAILOR_RETURN_IF_ERROR(evaluate());
     TAILOR_RETURN_IF_ERROR(resources());
+    TAILOR_RETURN_IF_ERROR(limits());
     TAILOR_RETURN_IF_ERROR(retry());
     TAILOR_RETURN_IF_ERROR(check_named());
     return std::move(spec_);
@@ -68,7 +75,7 @@ class Parser {
     spec_.baseline = root_.string("baseline").value_or("");
     for (const char* section :
          {"data", "architecture", "budget", "candidate", "space", "search", "early_stopping",
-          "train", "seeds", "evaluate", "resources", "retry"}) {
+          "train", "seeds", "evaluate", "resources", "limits", "retry"}) {
       (void)root_.value(section);  // known; read in its turn
     }
     TAILOR_RETURN_IF_ERROR(root_.finish());
@@ -590,32 +597,82 @@ class Parser {
   Status resources() {
     auto table = root_.table("resources");
     if (!table) return document_.status();
-    // One trainer process a trial so far; gangs of several GPUs are not.
-    spec_.resources.gpus = static_cast<std::int32_t>(table->integer_in("gpus", 0, 1).value_or(0));
-    spec_.resources.parallel =
-        static_cast<std::int32_t>(table->integer_in("parallel", 0, 1'000'000).value_or(0));
-    spec_.resources.priority =
-        static_cast<std::int32_t>(table->integer_in("priority", -1'000'000, 1'000'000).value_or(0));
+    ResourceSpec& out = spec_.resources;
+    const auto number = [&](std::string_view key, std::int64_t low, std::int64_t high,
+                            std::int32_t fallback) {
+      return static_cast<std::int32_t>(table->integer_in(key, low, high).value_or(fallback));
+    };
+    out.gpus = number("gpus", 0, kSlotsOfNodeMax, 0);
+    const auto cpus = table->integer_in("cpus", 0, kSlotsOfNodeMax);
+    if (out.gpus > 0 && cpus.value_or(0) > 0) {
+      table->value("cpus")->fail(
+          "`resources.cpus` and `resources.gpus` exclude each other: a trial takes slots of one "
+          "kind, and a GPU comes with its share of the CPU");
+    }
+    out.cpus =
+        out.gpus > 0 ? 0 : static_cast<std::int32_t>(std::max<std::int64_t>(1, cpus.value_or(1)));
+    out.nodes = number("nodes", 1, kNodesMax, 1);
+    out.gpu_memory_bytes = table->parsed("gpu_memory", parse_bytes).value_or(0);
+    if (out.gpu_memory_bytes > 0 && out.gpus == 0) {
+      table->value("gpu_memory")->fail("`resources.gpu_memory` needs `resources.gpus` above 0");
+    }
+    out.memory_bytes = table->parsed("memory", parse_bytes).value_or(0);
+    out.labels = labels(*table);
+    out.parallel = number("parallel", 0, 1'000'000, 0);
+    out.priority = number("priority", -kPriorityMax, kPriorityMax, 0);
+    out.preemptible = table->boolean("preemptible").value_or(true);
+    return table->finish();
+  }
+
+  /// resources.labels: ascending, each once.
+  std::vector<std::string> labels(ConfigTable& table) {
+    std::set<std::string> found;
+    if (!table.has("labels")) return {};
+    for (const ConfigValue& item : table.array("labels")) {
+      const auto text = item.as_string();
+      if (!text) return {};
+      const bool plain = !text->empty() && text->size() <= kLabelBytesMax &&
+                         text->find_first_of(" \t\r\n,\"") == std::string::npos;
+      if (!plain) {
+        item.fail(
+            fmt::format("`{}` is no label; allowed: 1 to {} characters without blanks, "
+                        "commas and quotes, as \"big\" or \"rack=3\"",
+                        item.path(), kLabelBytesMax));
+        return {};
+      }
+      found.insert(*text);
+    }
+    if (found.size() > kLabelsMax) {
+      table.value("labels")->fail(fmt::format("`resources.labels` has {} labels; allowed: up to {}",
+                                              found.size(), kLabelsMax));
+    }
+    return {found.begin(), found.end()};
+  }
+
+  Status limits() {
+    auto table = root_.table("limits");
+    if (!table) return document_.status();
+    const auto time = [&](std::string_view key) {
+      const auto ms = table->parsed(key, parse_duration_ms);
+      if (ms && (*ms < 1'000 || *ms > kLimitMsMax)) {
+        table->value(key)->fail(
+            fmt::format("`limits.{}` is {} ms; allowed: 1 s to 3650 days", key, *ms));
+      }
+      return ms.value_or(0);
+    };
+    spec_.limits = {time("progress"), time("attempt"), time("trial")};
     return table->finish();
   }
 
   Status retry() {
-    spec_.retry = {{EndClass::kInfrastructure, 5},
-                   {EndClass::kNodeLost, 5},
-                   {EndClass::kLeaseLost, 5},
-                   {EndClass::kPreempted, 20},
-                   {EndClass::kOom, 1},
-                   {EndClass::kTimeout, 1},
-                   {EndClass::kNan, 0},
-                   {EndClass::kData, 0},
-                   {EndClass::kUser, 0}};
     auto table = root_.table("retry");
-    if (!table) return document_.status();
-    for (auto& [end, limit] : spec_.retry) {
+    for (const RetryRule& rule : retry_rules()) {
+      std::int32_t& limit = spec_.retry[rule.end] = rule.limit;
+      if (!table) continue;
       limit = static_cast<std::int32_t>(
-          table->integer_in(protocol::end_class_name(end), 0, 1'000'000).value_or(limit));
+          table->integer_in(protocol::end_class_name(rule.end), 0, 1'000'000).value_or(limit));
     }
-    return table->finish();
+    return table ? table->finish() : document_.status();
   }
 
   /// A named candidate is meant to run: one that cannot is a mistake in the file.

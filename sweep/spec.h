@@ -71,10 +71,30 @@ struct SearchSpec {
   std::uint64_t seed = 1;
 };
 
+/// What one trial takes, and what all of them may take. A trial runs one rank in each of its slots,
+/// on `nodes` different workers with as many slots each; it is placed whole or not at all.
 struct ResourceSpec {
-  std::int32_t gpus = 0;      ///< 0 = a CPU slot
-  std::int32_t parallel = 0;  ///< trials at once, at most; 0 = no limit
-  std::int32_t priority = 0;  ///< higher first
+  std::int32_t gpus = 0;  ///< of one node; 0 = it runs on CPU slots
+  std::int32_t cpus = 1;  ///< CPU slots of one node; 0 exactly when `gpus` > 0
+  std::int32_t nodes = 1;
+  std::uint64_t gpu_memory_bytes = 0;  ///< each GPU has at least so much; 0 = any
+  std::uint64_t memory_bytes = 0;      ///< of a node's memory, kept for the trial; 0 = not counted
+  std::vector<std::string> labels;     ///< each node has all of them; ascending, each once
+  std::int32_t parallel = 0;           ///< trials at once, at most; 0 = no limit
+  std::int32_t priority = 0;           ///< higher first
+  bool preemptible = true;  ///< may be told to save and stop for a trial of higher priority
+
+  std::int32_t slots() const { return gpus > 0 ? gpus : cpus; }  ///< of one node
+  std::int32_t ranks() const { return slots() * nodes; }
+  friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
+};
+
+/// Times after which something is ended with class timeout; 0 = no limit.
+struct LimitSpec {
+  std::int64_t progress_ms = 0;  ///< without a new step
+  std::int64_t attempt_ms = 0;   ///< of one attempt
+  std::int64_t trial_ms = 0;     ///< of all attempts of a trial together, while they run
+  friend bool operator==(const LimitSpec&, const LimitSpec&) = default;
 };
 
 struct Spec {
@@ -96,6 +116,7 @@ struct Spec {
   std::vector<std::uint64_t> seeds;  ///< pair ids, never empty
   protocol::GeometrySpec geometry;
   ResourceSpec resources;
+  LimitSpec limits;
   /// Further attempts by class (defaults filled in).
   std::map<protocol::EndClass, std::int32_t> retry;
 };

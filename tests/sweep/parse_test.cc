@@ -1,7 +1,10 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <functional>
 
+#include "base/file.h"
+#include "sweep/retry_rules.h"
 #include "tests/sweep/sweep_text.h"
 
 namespace tailor::sweep {
@@ -85,9 +88,18 @@ list = [3, 1, 9]
 perplexity = true
 geometry = { layers = [0, 1], tokens = 64, subsamples = 4, rho = 0.9, sub_blocks = true }
 [resources]
-gpus = 1
+gpus = 4
+nodes = 2
+gpu_memory = "20 GiB"
+memory = "64 GiB"
+labels = ["rack=3", "big", "big"]
 parallel = 16
 priority = -3
+preemptible = false
+[limits]
+progress = "10 min"
+attempt = "6h"
+trial = "2d"
 [retry]
 oom = 4
 timeout = 0
@@ -148,9 +160,11 @@ timeout = 0
   EXPECT_EQ(spec->train.nan_skip_limit, 3);
   EXPECT_THAT(spec->seeds, ElementsAre(3u, 1u, 9u));
   EXPECT_EQ(spec->geometry, (protocol::GeometrySpec{true, {0, 1}, 64, 4, 0.9, true}));
-  EXPECT_EQ(spec->resources.gpus, 1);
-  EXPECT_EQ(spec->resources.parallel, 16);
-  EXPECT_EQ(spec->resources.priority, -3);
+  const ResourceSpec resources = {4,  0,  2,    20ull << 30, 64ull << 30, {"big", "rack=3"},
+                                  16, -3, false};
+  EXPECT_EQ(spec->resources, resources);
+  EXPECT_EQ(spec->resources.ranks(), 8);
+  EXPECT_EQ(spec->limits, (LimitSpec{600'000, 21'600'000, 172'800'000}));
   EXPECT_EQ(spec->retry.at(EndClass::kOom), 4);
   EXPECT_EQ(spec->retry.at(EndClass::kTimeout), 0);
 }
@@ -163,12 +177,26 @@ TEST(Parse, WhatIsLeftOutHasItsDefault) {
   EXPECT_EQ(spec.tokens_per_parameter, 2);
   EXPECT_EQ(spec.train.precision, protocol::Precision::kF32);
   EXPECT_EQ(spec.train.checkpoint_every_ms, 600'000);
-  EXPECT_EQ(spec.resources.gpus, 0);
+  EXPECT_EQ(spec.resources, ResourceSpec{});
+  EXPECT_EQ(spec.resources.ranks(), 1);
+  EXPECT_EQ(spec.limits, LimitSpec{});
   const std::map<EndClass, std::int32_t> retry = {
       {EndClass::kInfrastructure, 5}, {EndClass::kNodeLost, 5}, {EndClass::kLeaseLost, 5},
       {EndClass::kPreempted, 20},     {EndClass::kOom, 1},      {EndClass::kNan, 0},
       {EndClass::kData, 0},           {EndClass::kUser, 0},     {EndClass::kTimeout, 1}};
   EXPECT_EQ(spec.retry, retry);
+}
+
+TEST(Parse, TheDocumentationNamesTheDefaultsOfTheOneTableOfRetries) {
+  const auto text = read_file(TAILOR_SOURCE_DIR "/docs/sweep-file.md");
+  ASSERT_TRUE(text.has_value());
+  std::string listed;
+  for (const RetryRule& rule : retry_rules()) {
+    listed += fmt::format("{}`{}` {}", listed.empty() ? "" : ", ",
+                          protocol::end_class_name(rule.end), rule.limit);
+  }
+  EXPECT_THAT(*text,
+              HasSubstr("| `retry.CLASS` | integer | see right | further attempts: " + listed));
 }
 
 TEST(Parse, WarmUpMayBeAShareOrASteps) {
@@ -226,8 +254,21 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
        "unknown key `candidate[1].layer` (did you mean `layers`?)"},
       {[](auto& t) { t.space = "[space]\n\"ffn.kk\" = [1]\n"; }, "\"ffn.kk\"",
        "unknown key `space.\"ffn.kk\"` (did you mean `ffn.k`?)"},
-      {[](auto& t) { t.rest = "[resources]\ngpu_memory = \"20 GiB\"\n"; }, "gpu_memory",
-       "unknown key `resources.gpu_memory`; allowed here: gpus, parallel, priority"},
+      {[](auto& t) { t.rest = "[resources]\ngpu_memroy = \"20 GiB\"\n"; }, "gpu_memroy",
+       "unknown key `resources.gpu_memroy`"},
+      {[](auto& t) { t.rest = "[resources]\ngpu_memory = \"20 GiB\"\n"; }, "\"20 GiB\"",
+       "`resources.gpu_memory` needs `resources.gpus` above 0"},
+      {[](auto& t) { t.rest = "[resources]\ngpus = 1\ncpus = 2\n"; }, "2\n",
+       "`resources.cpus` and `resources.gpus` exclude each other"},
+      {[](auto& t) { t.rest = "[resources]\nnodes = 0\n"; }, "0\n",
+       "`resources.nodes` is 0; allowed: 1 to 4096"},
+      {[](auto& t) { t.rest = "[resources]\nlabels = [\"a b\"]\n"; }, "\"a b\"",
+       "`resources.labels[0]` is no label"},
+      {[](auto& t) { t.rest = "[resources]\nlabels = [3]\n"; }, "3]\n",
+       "`resources.labels[0]` must be a string"},
+      {[](auto& t) { t.rest = "[limits]\nprogress = \"10 ms\"\n"; }, "\"10 ms\"",
+       "`limits.progress` is 10 ms; allowed: 1 s to 3650 days"},
+      {[](auto& t) { t.rest = "[limits]\nrun = \"10 min\"\n"; }, "run", "unknown key `limits.run`"},
       // Wrong types.
       {[](auto& t) { t.top = "name = 3\n"; }, "3\n", "`name` must be a string, not an integer"},
       {[](auto& t) { t.architecture = "[architecture]\nd_model = \"wide\"\n"; }, "\"wide\"",
@@ -422,8 +463,8 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) { t.top += "objectives = [\"tokens_per_second:max\"]\n"; }, "\"tokens_per",
        "`objectives[0]` is \"tokens_per_second:max\"; allowed: validation_loss"},
       {[](auto& t) { t.top += "objectives = []\n"; }, "[]", "`objectives` must name one objective"},
-      {[](auto& t) { t.rest = "[resources]\ngpus = 8\n"; }, "8\n",
-       "`resources.gpus` is 8; allowed: 0 to 1"},
+      {[](auto& t) { t.rest = "[resources]\ngpus = 257\n"; }, "257\n",
+       "`resources.gpus` is 257; allowed: 0 to 256"},
       {[](auto& t) { t.rest = "[retry]\noomm = 1\n"; }, "oomm",
        "unknown key `retry.oomm` (did you mean `oom`?)"},
       {[](auto& t) { t.rest = "[retry]\noom = -1\n"; }, "-1", "`retry.oom` is -1; allowed: 0 to"},
