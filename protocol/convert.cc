@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "protocol/limits.h"
 #include "tailor/v1/architecture.pb.h"
 #include "tailor/v1/trial.pb.h"
 #include "tailor/v1/worker.pb.h"
@@ -317,10 +318,21 @@ ProfileReport read(const v1::WorkProfile& proto) {
   return out;
 }
 
+/// An end is believed whatever its class: refused, it would be sent again for ever. A class that
+/// this version does not know is nobody's fault that it could name.
+EndClass end_or_other(Result<EndClass> known, const std::string& given, std::string* message) {
+  if (known.has_value()) return *known;
+  *message = fmt::format("(the end class {} is not known to this version) {}",
+                         short_text(given, 40), *message);
+  return EndClass::kInfrastructure;
+}
+
 Result<EndReport> read(const v1::EndReport& proto) {
+  if (proto.end() == v1::END_CLASS_UNSPECIFIED) return refuse("EndReport.end is unset");
   EndReport out;
-  TAILOR_ASSIGN_OR_RETURN(out.end, enum_from(kEnds, proto.end(), "EndReport.end"));
   out.message = proto.message();
+  out.end = end_or_other(enum_from(kEnds, proto.end(), "EndReport.end"),
+                         std::to_string(static_cast<int>(proto.end())), &out.message);
   out.step = proto.step();
   out.values = {proto.values().begin(), proto.values().end()};
   return out;
@@ -428,14 +440,16 @@ Result<Rendezvous> read(const v1::Rendezvous& proto) {
 
 Result<WorkerMessage> read(const v1::Refused& proto) {
   TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "Refused"));
-  TAILOR_ASSIGN_OR_RETURN(const EndClass end, parse_end_class(proto.end_class()));
-  return WorkerMessage(Refused{ref, end, proto.reason()});
+  Refused out{ref, EndClass::kInfrastructure, proto.reason()};
+  out.end = end_or_other(parse_end_class(proto.end_class()), proto.end_class(), &out.reason);
+  return WorkerMessage(std::move(out));
 }
 
 Result<WorkerMessage> read(const v1::MemberEnded& proto) {
   TAILOR_ASSIGN_OR_RETURN(const AttemptRef ref, read_ref(proto, "MemberEnded"));
-  TAILOR_ASSIGN_OR_RETURN(const EndClass end, parse_end_class(proto.end_class()));
-  return WorkerMessage(MemberEnded{ref, end, proto.message()});
+  MemberEnded out{ref, EndClass::kInfrastructure, proto.message()};
+  out.end = end_or_other(parse_end_class(proto.end_class()), proto.end_class(), &out.message);
+  return WorkerMessage(std::move(out));
 }
 
 Result<WorkerMessage> read(const v1::Hello& proto) {
@@ -825,7 +839,8 @@ void to_proto(const Report& value, v1::Report* out) {
   std::visit([out](const auto& body) { write(body, out); }, value.body);
 }
 
-Result<Report> from_proto(const v1::Report& proto) {
+/// As it came, whatever its size.
+static Result<Report> read_report(const v1::Report& proto) {
   Report out;
   out.sequence = proto.sequence();
   out.wall_ms = proto.wall_ms();
@@ -852,12 +867,18 @@ Result<Report> from_proto(const v1::Report& proto) {
   return refuse("Report {} has no body", proto.sequence());
 }
 
+Result<Report> from_proto(const v1::Report& proto) {
+  TAILOR_ASSIGN_OR_RETURN(Report out, read_report(proto));
+  cut_texts(out);
+  return out;
+}
+
 void to_proto(const WorkerMessage& value, v1::WorkerMessage* out) {
   out->Clear();
   std::visit([out](const auto& body) { write(body, out); }, value);
 }
 
-Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto) {
+static Result<WorkerMessage> read_message(const v1::WorkerMessage& proto) {
   switch (proto.body_case()) {
     case v1::WorkerMessage::kHello:
       return read(proto.hello());
@@ -883,12 +904,19 @@ Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto) {
   return refuse("WorkerMessage has no body");
 }
 
+Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto) {
+  TAILOR_ASSIGN_OR_RETURN(WorkerMessage out, read_message(proto));
+  cut_texts(out);
+  TAILOR_RETURN_IF_ERROR(check_message(out));
+  return out;
+}
+
 void to_proto(const CoordinatorMessage& value, v1::CoordinatorMessage* out) {
   out->Clear();
   std::visit([out](const auto& body) { write(body, out); }, value);
 }
 
-Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto) {
+static Result<CoordinatorMessage> read_message(const v1::CoordinatorMessage& proto) {
   switch (proto.body_case()) {
     case v1::CoordinatorMessage::kWelcome:
       return read(proto.welcome());
@@ -912,6 +940,13 @@ Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto) {
       break;
   }
   return refuse("CoordinatorMessage has no body");
+}
+
+Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto) {
+  TAILOR_ASSIGN_OR_RETURN(CoordinatorMessage out, read_message(proto));
+  cut_texts(out);
+  TAILOR_RETURN_IF_ERROR(check_message(out));
+  return out;
 }
 
 std::string to_json(const TrialSpec& spec) {
@@ -940,7 +975,9 @@ std::string to_json_line(const Report& report) {
 Result<Report> report_from_json(std::string_view line) {
   v1::Report proto;
   TAILOR_RETURN_IF_ERROR(parse_message(line, &proto));
-  return from_proto(proto);
+  TAILOR_ASSIGN_OR_RETURN(Report report, from_proto(proto));
+  TAILOR_RETURN_IF_ERROR(check_report(report));
+  return report;
 }
 
 }  // namespace tailor::protocol

@@ -5,8 +5,10 @@
 // `to_proto` accepts every value; text that is not UTF-8 (a path, a library's message) has its
 // wrong bytes replaced by '?', because protobuf would refuse the whole message on the other side.
 // `from_proto` is fed by the network and by files: it refuses unset or unknown enum values, missing
-// parts and missing bodies by name (kInvalidArgument) and an architecture
-// that shape::validate refuses.
+// parts and missing bodies by name (kInvalidArgument) and an architecture that shape::validate
+// refuses. It applies protocol/limits.h: free text is cut, names that are too long are refused; of a
+// message of reports only their number is checked (see `check_report`). An end class that this
+// version does not know is kInfrastructure, and the message says so.
 //
 // JSON is protobuf JSON with the field names of the .proto files: 64-bit integers are strings, NaN
 // and infinities are "NaN", "Infinity", "-Infinity". Unknown fields are errors. Threads: any.
@@ -54,7 +56,8 @@ Result<TrialSpec> trial_spec_from_json(std::string_view json);
 
 /// One line of reports.jsonl, without the newline and with none inside.
 std::string to_json_line(const Report& report);
-/// Reads one line. Errors: kInvalidArgument naming the field or the syntax error (a torn line).
+/// Reads one line. Errors: kInvalidArgument naming the field or the syntax error (a torn line), and
+/// those of check_report.
 Result<Report> report_from_json(std::string_view line);
 
 }  // namespace tailor::protocol

@@ -1,6 +1,7 @@
 // What a trial directory and the wire hold: spec.json, lines of reports.jsonl, and the messages of
 // workers as bytes. What is accepted writes itself as JSON that reads back to the same bytes.
 #include "protocol/convert.h"
+#include "protocol/limits.h"
 #include "tailor/v1/trial.pb.h"
 #include "tailor/v1/worker.pb.h"
 #include "tests/fuzz/fuzz.h"
@@ -12,6 +13,25 @@ std::vector<std::string> fuzz_seeds() {
   hello.mutable_hello();
   v1::WorkerMessage reports;
   reports.mutable_reports();
+  v1::WorkerMessage whole;
+  auto* body = whole.mutable_hello();
+  body->set_worker_name("node7");
+  body->set_version("0.1.0");
+  body->add_labels("ssd");
+  body->add_slots()->set_kind(v1::DEVICE_KIND_CPU);
+  body->add_held()->mutable_ref()->set_trial(1);
+  v1::WorkerMessage metrics;
+  metrics.mutable_reports()->mutable_ref()->set_trial(1);
+  auto* report = metrics.mutable_reports()->add_reports();
+  report->set_sequence(1);
+  (*report->mutable_metric()->mutable_values())[""] = 1.5;
+  v1::WorkerMessage ended;
+  ended.mutable_reports()->mutable_ref()->set_trial(1);
+  ended.mutable_reports()->add_reports()->mutable_end()->set_end(static_cast<v1::EndClass>(99));
+  v1::WorkerMessage refused;
+  refused.mutable_refused()->mutable_ref()->set_trial(1);
+  refused.mutable_refused()->set_end_class("melted");
+  refused.mutable_refused()->set_reason(std::string(5'000, 'x'));
   std::string deep;
   for (int i = 0; i < 10'000; ++i) deep += "{\"architecture\":";
   return {
@@ -31,6 +51,10 @@ std::vector<std::string> fuzz_seeds() {
       deep,
       hello.SerializeAsString(),
       reports.SerializeAsString(),
+      whole.SerializeAsString(),
+      metrics.SerializeAsString(),
+      ended.SerializeAsString(),
+      refused.SerializeAsString(),
   };
 }
 
@@ -51,8 +75,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     expect(again && protocol::to_json_line(*again) == line, "a report reads back");
   }
   v1::WorkerMessage from_worker;
-  if (from_worker.ParseFromArray(data, static_cast<int>(size)))
-    (void)protocol::from_proto(from_worker);
+  if (from_worker.ParseFromArray(data, static_cast<int>(size))) {
+    if (const auto message = protocol::from_proto(from_worker)) {
+      expect(protocol::check_message(*message).is_ok(), "what is accepted is within the limits");
+      v1::WorkerMessage again;
+      protocol::to_proto(*message, &again);
+      expect(protocol::from_proto(again).has_value(), "what is accepted can be sent on");
+    }
+  }
   v1::CoordinatorMessage from_coordinator;
   if (from_coordinator.ParseFromArray(data, static_cast<int>(size))) {
     (void)protocol::from_proto(from_coordinator);

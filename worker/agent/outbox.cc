@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "protocol/limits.h"
+
 namespace tailor::agent {
 
 bool ReportOutbox::add(std::vector<protocol::Report> reports) {
@@ -36,10 +38,12 @@ void ReportOutbox::restart(std::uint64_t acked) {
 
 std::vector<protocol::Report> ReportOutbox::take(std::size_t count_max, bool end_allowed) {
   std::vector<protocol::Report> taken;
-  while (taken.size() < count_max && sent_ < read_through()) {
+  std::size_t bytes = 0;
+  while (taken.size() < count_max && bytes < protocol::kReportsBytesMax && sent_ < read_through()) {
     const protocol::Report& next = queue_[static_cast<std::size_t>(sent_ - acked_)];
     if (!end_allowed && std::holds_alternative<protocol::EndReport>(next.body)) break;
     taken.push_back(next);
+    bytes += protocol::report_bytes(next);
     ++sent_;
   }
   return taken;

@@ -45,8 +45,8 @@ class ReportOutbox {
   /// Forgets what was sent but not acknowledged: it will be taken again.
   void resend() { sent_ = acked_; }
 
-  /// The next reports to send, at most `count_max`, now counted as sent. The EndReport is held back
-  /// unless `end_allowed`.
+  /// The next reports to send, at most `count_max` and about protocol::kReportsBytesMax bytes, now
+  /// counted as sent. The EndReport is held back unless `end_allowed`.
   std::vector<protocol::Report> take(std::size_t count_max, bool end_allowed);
 
  private:
