@@ -280,6 +280,26 @@ Result<std::vector<CandidateRow>> MemoryStore::candidates(SweepId sweep) const {
   return rows;
 }
 
+Result<CandidatePage> MemoryStore::candidate_page(SweepId sweep, std::uint64_t offset,
+                                                  std::uint64_t limit) const {
+  const std::lock_guard lock(mutex_);
+  CandidatePage page;
+  for (auto it = candidates_.lower_bound({sweep, 0});
+       it != candidates_.end() && it->first.first == sweep; ++it, ++page.total) {
+    if (it->first.second >= offset && page.candidates.size() < limit) {
+      page.candidates.push_back(it->second);
+    }
+  }
+  return page;
+}
+
+Result<CandidateRow> MemoryStore::candidate(SweepId sweep, std::uint32_t number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = candidates_.find({sweep, number});
+  if (found == candidates_.end()) return error(no_candidate(sweep, number));
+  return found->second;
+}
+
 Result<TrialPage> MemoryStore::trials(const TrialQuery& query) const {
   const std::string& order = query.order;
   if (order != "id" && order != "objective" && order != "state" && order != "candidate") {
@@ -292,6 +312,7 @@ Result<TrialPage> MemoryStore::trials(const TrialQuery& query) const {
     return error(Code::kInvalidArgument,
                  fmt::format("limit {} is over {}: ask for pages", query.limit, kTrialLimitMax));
   }
+  if (query.after && order != "id") return error(after_without_id());
   const std::lock_guard lock(mutex_);
   std::vector<const TrialRow*> matching;
   for (const auto& [id, row] : trials_) {
@@ -303,7 +324,12 @@ Result<TrialPage> MemoryStore::trials(const TrialQuery& query) const {
     return compare_by(order, query.descending, *a, *b) < 0;
   });
   TrialPage page;
-  page.total = matching.size();
+  page.total = query.count ? matching.size() : 0;
+  if (query.after) {
+    std::erase_if(matching, [&](const TrialRow* row) {
+      return query.descending ? row->id >= *query.after : row->id <= *query.after;
+    });
+  }
   for (std::uint64_t i = query.offset; i < matching.size() && page.trials.size() < query.limit;
        ++i) {
     page.trials.push_back(*matching[i]);

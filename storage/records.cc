@@ -140,4 +140,12 @@ Result<AttemptState> parse_attempt_state(std::string_view name) {
 
 Status check_row(const Mutation& row) { return std::visit(RowChecker{}, row); }
 
+Status no_candidate(SweepId sweep, std::uint32_t number) {
+  return {Code::kNotFound, fmt::format("sweep {} has no candidate {}", sweep.to_string(), number)};
+}
+
+Status after_without_id() {
+  return {Code::kInvalidArgument, "`after` pages trials in the order of their ids only"};
+}
+
 }  // namespace tailor::storage

@@ -233,6 +233,10 @@ using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, Work
 /// keys, numbers that fit. Errors: kInvalidArgument.
 Status check_row(const Mutation& row);
 
+/// Answers that every store gives alike.
+Status no_candidate(SweepId sweep, std::uint32_t number);
+Status after_without_id();
+
 /// What a restart loads: everything that `core` keeps in memory.
 struct Snapshot {
   CountersRow counters;

@@ -514,6 +514,24 @@ std::vector<CandidateRow> read_candidates(Connection& db, SweepId sweep) {
                                static_cast<std::int64_t>(sweep.value));
 }
 
+CandidatePage read_candidate_page(Connection& db, SweepId sweep, std::uint64_t offset,
+                                  std::uint64_t limit) {
+  // Numbers go from 0 without gaps, so a page is a range of the key.
+  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  CandidatePage page;
+  {
+    Query count(db.statement("SELECT count(*) FROM candidate WHERE sweep = ?"), sweep.value);
+    count.next();
+    page.total = count.u64(0);
+  }
+  Query rows(db.statement("SELECT sweep, number, name, point_json, architecture_json, hash, "
+                          "parameters_body, parameters_total FROM candidate WHERE sweep = ? AND "
+                          "number >= ? ORDER BY number LIMIT ?"),
+             sweep.value, std::min(offset, signed_max), std::min(limit, signed_max));
+  page.candidates = all<CandidateRow>(rows, candidate_of);
+  return page;
+}
+
 TrialPage read_trials(Connection& db, const TrialQuery& query) {
   // A filter that is not wanted is 0 or ''; the planner still uses (sweep, ...) when that is given.
   const std::string_view where = query.sweep ? "WHERE sweep = ?1 AND (?2 = '' OR state = ?2)"
@@ -521,10 +539,22 @@ TrialPage read_trials(Connection& db, const TrialQuery& query) {
   const std::uint64_t sweep = query.sweep ? query.sweep->value : 0;
   const std::string_view state = query.state ? trial_state_name(*query.state) : "";
   TrialPage page;
-  {
+  if (query.count) {
     Query count(db.statement(with("SELECT count(*) FROM trial", where)), sweep, state);
     count.next();
     page.total = count.u64(0);
+  }
+  if (query.after) {
+    // By row, from the place on: the index by sweep would have to be sorted by id for every page.
+    const std::string_view behind =
+        query.descending ? "WHERE id < ?4 AND (?1 = 0 OR +sweep = ?1) AND (?2 = '' OR +state = ?2) "
+                           "ORDER BY id DESC LIMIT ?3"
+                         : "WHERE id > ?4 AND (?1 = 0 OR +sweep = ?1) AND (?2 = '' OR +state = ?2) "
+                           "ORDER BY id LIMIT ?3";
+    Query rows(db.statement(with(kTrialColumns, behind)), sweep, state, query.limit,
+               query.after->value);
+    page.trials = all<TrialRow>(rows, trial_of);
+    return page;
   }
   const std::string_view rest =
       with(where, std::string(order_clause(query)) + " LIMIT ?3 OFFSET ?4");

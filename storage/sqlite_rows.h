@@ -32,6 +32,8 @@ std::vector<SweepRow> read_sweeps(Connection& db);
 std::optional<SweepRow> read_sweep(Connection& db, SweepId id);
 std::optional<SweepRow> read_sweep(Connection& db, std::string_view name);
 std::vector<CandidateRow> read_candidates(Connection& db, SweepId sweep);
+CandidatePage read_candidate_page(Connection& db, SweepId sweep, std::uint64_t offset,
+                                  std::uint64_t limit);
 /// REQUIRES: a valid order and limit.
 TrialPage read_trials(Connection& db, const TrialQuery& query);
 std::optional<TrialRow> read_trial(Connection& db, TrialId id);

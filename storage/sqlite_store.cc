@@ -120,6 +120,21 @@ class SqliteStore final : public Store {
       return read_candidates(db, sweep);
     });
   }
+  Result<CandidatePage> candidate_page(SweepId sweep, std::uint64_t offset,
+                                       std::uint64_t limit) const override {
+    return read([&](Connection& db) -> Result<CandidatePage> {
+      return read_candidate_page(db, sweep, offset, limit);
+    });
+  }
+  Result<CandidateRow> candidate(SweepId sweep, std::uint32_t number) const override {
+    return read([&](Connection& db) -> Result<CandidateRow> {
+      CandidatePage page = read_candidate_page(db, sweep, number, 1);
+      if (page.candidates.empty() || page.candidates.front().index != number) {
+        return error(no_candidate(sweep, number));
+      }
+      return std::move(page.candidates.front());
+    });
+  }
   Result<TrialPage> trials(const TrialQuery& query) const override {
     const std::string& order = query.order;
     if (order != "id" && order != "objective" && order != "state" && order != "candidate") {
@@ -132,6 +147,7 @@ class SqliteStore final : public Store {
       return error(Code::kInvalidArgument,
                    fmt::format("limit {} is over {}: ask for pages", query.limit, kTrialLimitMax));
     }
+    if (query.after && order != "id") return error(after_without_id());
     return read([&](Connection& db) -> Result<TrialPage> { return read_trials(db, query); });
   }
   Result<TrialRow> trial(TrialId id) const override {

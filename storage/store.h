@@ -34,11 +34,20 @@ struct TrialQuery {
   bool descending = false;
   std::uint64_t offset = 0;
   std::uint64_t limit = 100;  ///< at most 10,000
+  /// Only trials behind this one: above its id, or below it when descending. Of order "id" only.
+  /// Pages by it cost the same wherever they are, and miss and repeat nothing when rows change.
+  std::optional<TrialId> after;
+  bool count = true;  ///< false: `total` is not wanted and 0
+};
+
+struct CandidatePage {
+  std::vector<CandidateRow> candidates;
+  std::uint64_t total = 0;  ///< of the sweep
 };
 
 struct TrialPage {
   std::vector<TrialRow> trials;
-  std::uint64_t total = 0;  ///< rows that match without limit
+  std::uint64_t total = 0;  ///< rows that match, whatever `after`, `offset` and `limit`
 };
 
 /// One metric of one trial, steps ascending. Where attempts overlap after a resume the later
@@ -99,8 +108,13 @@ class Store {
   virtual Result<SweepRow> sweep(SweepId id) const = 0;                     ///< kNotFound
   virtual Result<SweepRow> sweep_by_name(std::string_view name) const = 0;  ///< kNotFound
   virtual Result<std::vector<CandidateRow>> candidates(SweepId sweep) const = 0;
+  /// Candidates by number from number `offset` on, at most `limit`.
+  virtual Result<CandidatePage> candidate_page(SweepId sweep, std::uint64_t offset,
+                                               std::uint64_t limit) const = 0;
+  virtual Result<CandidateRow> candidate(SweepId sweep,
+                                         std::uint32_t number) const = 0;  ///< kNotFound
   /// Ties by ascending id. By objective, NaN and then missing come last in both directions.
-  /// Errors: kInvalidArgument (unknown order, limit over 10,000).
+  /// Errors: kInvalidArgument (unknown order, limit over 10,000, `after` with another order).
   virtual Result<TrialPage> trials(const TrialQuery& query) const = 0;
   virtual Result<TrialRow> trial(TrialId id) const = 0;  ///< kNotFound
   virtual Result<std::vector<AttemptRow>> attempts(TrialId trial) const = 0;

@@ -236,10 +236,8 @@ Result<TrialViewPage> Views::trials(const storage::TrialQuery& query) const {
 Result<TrialDetail> Views::trial(TrialId id) const {
   TrialDetail detail;
   TAILOR_ASSIGN_OR_RETURN(detail.trial.row, store_.trial(id));
-  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(detail.trial.row.sweep));
-  for (const auto& candidate : candidates) {
-    if (candidate.index == detail.trial.row.candidate) detail.candidate = candidate;
-  }
+  TAILOR_ASSIGN_OR_RETURN(detail.candidate,
+                          store_.candidate(detail.trial.row.sweep, detail.trial.row.candidate));
   detail.trial.candidate_name = detail.candidate.name;
   detail.trial.parameters_body = detail.candidate.parameters_body;
   TAILOR_ASSIGN_OR_RETURN(auto attempts, store_.attempts(id));

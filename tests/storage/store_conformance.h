@@ -375,6 +375,57 @@ TEST_P(StoreConformance, TrialsAreFilteredOrderedAndPaged) {
   EXPECT_EQ(store().trials(query).error().code(), Code::kInvalidArgument);
 }
 
+TEST_P(StoreConformance, TrialsBehindOneArePagedWithoutACount) {
+  commit({make_sweep(1), make_sweep(2), make_candidate(1, 0), make_candidate(2, 0)});
+  std::vector<Mutation> batch;
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    TrialRow row = make_trial(id, id % 4 == 0 ? 2 : 1, 0, id);
+    if (id % 2 == 1) row.state = TrialState::kFailed;
+    batch.emplace_back(row);
+  }
+  commit(batch);
+  reopen();
+  TrialQuery query;
+  query.after = TrialId{2};
+  query.limit = 3;
+  EXPECT_THAT(trial_ids(query), ElementsAre(3, 4, 5));
+  EXPECT_EQ(store().trials(query)->total, 8u) << "what matches, wherever the page is";
+  query.count = false;
+  EXPECT_EQ(store().trials(query)->total, 0u);
+  query.sweep = SweepId{1};
+  query.state = TrialState::kFailed;
+  EXPECT_THAT(trial_ids(query), ElementsAre(3, 5, 7));
+  query.after = TrialId{7};
+  EXPECT_THAT(trial_ids(query), IsEmpty());
+  query.descending = true;
+  EXPECT_THAT(trial_ids(query), ElementsAre(5, 3, 1));
+  query.after = TrialId{0};
+  query.descending = false;
+  EXPECT_THAT(trial_ids(query), ElementsAre(1, 3, 5));
+  query.order = "objective";
+  EXPECT_EQ(store().trials(query).error().code(), Code::kInvalidArgument);
+}
+
+TEST_P(StoreConformance, CandidatesComeInPagesAndOneByOne) {
+  std::vector<Mutation> batch = {make_sweep(1), make_sweep(2), make_candidate(2, 0)};
+  for (std::uint32_t number = 0; number < 5; ++number) {
+    batch.emplace_back(make_candidate(1, number));
+  }
+  commit(batch);
+  reopen();
+  const auto page = store().candidate_page(SweepId{1}, 2, 2);
+  ASSERT_TRUE(page.has_value()) << status_of(page).to_string();
+  EXPECT_THAT(page->candidates, ElementsAre(make_candidate(1, 2), make_candidate(1, 3)));
+  EXPECT_EQ(page->total, 5u);
+  EXPECT_THAT(store().candidate_page(SweepId{1}, 4, 100)->candidates,
+              ElementsAre(make_candidate(1, 4)));
+  EXPECT_THAT(store().candidate_page(SweepId{1}, ~0ull, ~0ull)->candidates, IsEmpty());
+  EXPECT_EQ(store().candidate_page(SweepId{9}, 0, 10)->total, 0u);
+  EXPECT_EQ(*store().candidate(SweepId{1}, 3), make_candidate(1, 3));
+  EXPECT_EQ(store().candidate(SweepId{1}, 5).error().code(), Code::kNotFound);
+  EXPECT_EQ(store().candidate(SweepId{9}, 0).error().code(), Code::kNotFound);
+}
+
 TEST_P(StoreConformance, SeriesOfSeveralAttemptsAreOneCurve) {
   std::vector<Mutation> batch = make_base();
   batch.emplace_back(make_attempt(1, 2));

@@ -64,7 +64,7 @@ inline protocol::Hello hello(const std::string& name, std::uint32_t slots = 1) {
   protocol::Hello hello;
   hello.worker_name = name;
   hello.instance = "instance-1";
-  hello.version = "test";
+  hello.version = "1.2.3";
   hello.host = "localhost";
   for (std::uint32_t i = 0; i < slots; ++i) {
     hello.slots.push_back({i, protocol::DeviceKind::kCpu, "cpu", 0, 1});
@@ -120,6 +120,13 @@ class GatedStore final : public storage::Store {
   }
   Result<std::vector<storage::CandidateRow>> candidates(SweepId id) const override {
     return inner.candidates(id);
+  }
+  Result<storage::CandidatePage> candidate_page(SweepId id, std::uint64_t offset,
+                                                std::uint64_t limit) const override {
+    return inner.candidate_page(id, offset, limit);
+  }
+  Result<storage::CandidateRow> candidate(SweepId id, std::uint32_t number) const override {
+    return inner.candidate(id, number);
   }
   Result<storage::TrialPage> trials(const storage::TrialQuery& q) const override {
     return inner.trials(q);
