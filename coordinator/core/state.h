@@ -40,14 +40,8 @@ struct Options {
 /// The live attempt of a running trial.
 struct LiveAttempt {
   storage::AttemptRow row;
-<<<<<<< HEAD
-  MonotonicMs lease_deadline_ms = 0;
   /// Not kNone: told to stop; also in the row.
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
-=======
-  std::string
-      stop_reason;  ///< non-empty: told to stop ("paused", "cancelled"); kept in row.message
->>>>>>> 1f8fe58 (One pure driver between step and the world; deadlines live in State)
 };
 
 struct Trial {

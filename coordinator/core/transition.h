@@ -69,18 +69,11 @@ protocol::Assign make_assign(const State& state, const Trial& trial);
 /// trainer's own last word, null when the attempt was lost. REQUIRES: trial.live.
 void end_attempt(Transition& t, Trial& trial, protocol::EndClass end, std::string message,
                  const protocol::EndReport* report);
-<<<<<<< HEAD
 /// Tells the live attempt to stop, once. `reason`: kPaused or kCancelled.
 void ask_to_stop(Transition& t, Trial& trial, protocol::StopReason reason);
-/// Moves the lease of the live attempt.
-void renew_lease(Transition& t, Trial& trial, MonotonicMs deadline_ms);
-=======
-/// Tells the live attempt to stop, once. `reason`: "paused" or "cancelled".
-void ask_to_stop(Transition& t, Trial& trial, std::string_view reason);
 /// The live attempt of `trial` was heard of: its lease runs a whole time from now, or longer when
 /// it does already.
 void renew_lease(Transition& t, const Trial& trial);
->>>>>>> 1f8fe58 (One pure driver between step and the world; deadlines live in State)
 /// Completes the sweep when nothing is left to do.
 void complete_if_done(Transition& t, Sweep& sweep);
 /// Takes a queued trial out of the indexes of queued trials.
