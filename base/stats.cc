@@ -2,7 +2,9 @@
 
 #include <math.h>  // lgamma_r
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "base/check.h"
@@ -64,6 +66,35 @@ double student_t_two_sided_p(double t, double df) {
   // P(|T| >= t) = I_{df / (df + t^2)}(df / 2, 1 / 2).
   const double square = t * t;
   return incomplete_beta_xy(df / 2, 0.5, df / (df + square), square / (df + square));
+}
+
+double noncentral_t_two_sided_p(double t, double df, double shift) {
+  TAILOR_CHECK(t >= 0 && df > 0 && std::abs(shift) <= 1e4, "t={} df={} shift={}", t, df, shift);
+  const double square = t * t;
+  const double y = df / (df + square);
+  const double x = square / (df + square);
+  const double rate = shift * shift / 2;
+  // Outwards from the mode of the Poisson weights: none underflows that matters.
+  const auto mode = static_cast<std::int64_t>(rate);
+  const auto term = [&](std::int64_t j) {
+    const auto count = static_cast<double>(j);
+    const double log_weight = (j == 0 ? 0 : count * std::log(rate)) - rate - log_gamma(count + 1);
+    return std::exp(log_weight) * incomplete_beta_xy(df / 2, count + 0.5, y, x);
+  };
+  constexpr double kNegligible = 1e-18;
+  double sum = 0;
+  for (std::int64_t j = mode; j >= 0; --j) {
+    const double added = term(j);
+    sum += added;
+    if (added < kNegligible) break;
+  }
+  for (std::int64_t j = mode + 1;; ++j) {
+    // The tail grows with j, so what decides is the weight; past the mode it only falls.
+    const double added = term(j);
+    sum += added;
+    if (added < kNegligible && j > mode + 10) break;
+  }
+  return std::min(sum, 1.0);
 }
 
 double student_t_cdf(double t, double df) {

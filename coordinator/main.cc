@@ -115,6 +115,7 @@ Status serve(const Config& config) {
   http::Options http_options;
   http_options.listen = config.http;
   http_options.allowed_hosts = config.allowed_hosts;
+  http_options.quick = http::Api::is_quick;
   TAILOR_ASSIGN_OR_RETURN(
       const std::unique_ptr<http::Server> http,
       http::Server::start(http_options, [&](const http::Request& r) { return api.handle(r); }));

@@ -355,6 +355,17 @@ Result<std::vector<AttemptRow>> MemoryStore::attempts(TrialId trial) const {
   return rows;
 }
 
+Result<std::vector<StartRow>> MemoryStore::starts(SweepId sweep) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<StartRow> rows;
+  for (const auto& [id, trial] : trials_) {
+    if (trial.sweep != sweep || trial.state != TrialState::kCompleted) continue;
+    const auto last = attempts_.find({id, trial.attempts});
+    if (last != attempts_.end()) rows.push_back({id, last->second.started_json});
+  }
+  return rows;
+}
+
 Result<std::vector<WorkerRow>> MemoryStore::workers() const {
   const std::lock_guard lock(mutex_);
   std::vector<WorkerRow> rows;

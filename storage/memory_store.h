@@ -41,6 +41,7 @@ class MemoryStore final : public Store {
   Result<TrialPage> trials(const TrialQuery& query) const override;
   Result<TrialRow> trial(TrialId id) const override;
   Result<std::vector<AttemptRow>> attempts(TrialId trial) const override;
+  Result<std::vector<StartRow>> starts(SweepId sweep) const override;
   Result<std::vector<WorkerRow>> workers() const override;
   Result<std::vector<std::string>> metric_names(TrialId trial) const override;
   Result<Series> series(TrialId trial, std::string_view metric,

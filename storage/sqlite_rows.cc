@@ -577,6 +577,16 @@ std::vector<AttemptRow> read_attempts(Connection& db, TrialId trial) {
   return all<AttemptRow>(query, attempt_of);
 }
 
+std::vector<StartRow> read_starts(Connection& db, SweepId sweep) {
+  Query query(db.statement("SELECT t.id, a.started_json FROM trial t JOIN attempt a ON a.trial = "
+                           "t.id AND a.number = t.attempts WHERE t.sweep = ?1 AND t.state = "
+                           "'completed' ORDER BY t.id"),
+              sweep.value);
+  return all<StartRow>(query, [](Query& row) {
+    return StartRow{TrialId{row.u64(0)}, row.text(1)};
+  });
+}
+
 std::vector<WorkerRow> read_workers(Connection& db) {
   Query query(db.statement(
       "SELECT id, name, instance, host, version, slots_json, draining, first_seen_ms, "

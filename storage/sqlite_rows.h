@@ -38,6 +38,7 @@ CandidatePage read_candidate_page(Connection& db, SweepId sweep, std::uint64_t o
 TrialPage read_trials(Connection& db, const TrialQuery& query);
 std::optional<TrialRow> read_trial(Connection& db, TrialId id);
 std::vector<AttemptRow> read_attempts(Connection& db, TrialId trial);
+std::vector<StartRow> read_starts(Connection& db, SweepId sweep);
 std::vector<WorkerRow> read_workers(Connection& db);
 std::vector<std::string> read_metric_names(Connection& db, TrialId trial);
 Series read_series(Connection& db, TrialId trial, std::string_view metric);

@@ -162,6 +162,10 @@ class SqliteStore final : public Store {
       return read_attempts(db, trial);
     });
   }
+  Result<std::vector<StartRow>> starts(SweepId sweep) const override {
+    return read(
+        [&](Connection& db) -> Result<std::vector<StartRow>> { return read_starts(db, sweep); });
+  }
   Result<std::vector<WorkerRow>> workers() const override {
     return read([](Connection& db) -> Result<std::vector<WorkerRow>> { return read_workers(db); });
   }

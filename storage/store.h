@@ -70,6 +70,14 @@ struct Cell {
   friend bool operator==(const Cell&, const Cell&) = default;
 };
 
+/// What the last attempt of a completed trial said when it started (`AttemptRow::started_json`, ""
+/// = nothing).
+struct StartRow {
+  TrialId trial;
+  std::string started_json;
+  friend bool operator==(const StartRow&, const StartRow&) = default;
+};
+
 /// Result of a user's read-only SQL.
 struct Table {
   std::vector<std::string> columns;
@@ -118,6 +126,8 @@ class Store {
   virtual Result<TrialPage> trials(const TrialQuery& query) const = 0;
   virtual Result<TrialRow> trial(TrialId id) const = 0;  ///< kNotFound
   virtual Result<std::vector<AttemptRow>> attempts(TrialId trial) const = 0;
+  /// Of the sweep's completed trials, by ascending id, in one read: what they were trained on.
+  virtual Result<std::vector<StartRow>> starts(SweepId sweep) const = 0;
   virtual Result<std::vector<WorkerRow>> workers() const = 0;
   virtual Result<std::vector<std::string>> metric_names(TrialId trial) const = 0;
   /// `points_max` > 0 thins to about so many points, keeping first, last, minimum, maximum and the

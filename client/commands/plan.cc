@@ -1,5 +1,5 @@
 // tailor plan: what a sweep will run, before anything runs. Works on the file alone.
-#include "sweep/plan.h"
+#include "coordinator/search/plan.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,12 @@
 #include "client/format.h"
 #include "client/sweep_file.h"
 #include "client/table.h"
+#include "coordinator/analysis/paired.h"
 
 namespace tailor::client {
 namespace {
 
-Json row_json(const sweep::PlanRow& row) {
+Json row_json(const search::PlanRow& row) {
   Json out;
   out["name"] = row.name;
   out["feasible"] = row.feasible;
@@ -57,7 +58,7 @@ std::string widths_text(const shape::Architecture& architecture) {
 }
 
 /// Trials of the whole sweep, were the points that were not looked at like those that were.
-std::uint64_t estimated_trials(const sweep::Plan& plan) {
+std::uint64_t estimated_trials(const search::Plan& plan) {
   if (plan.exhaustive || plan.rows.empty()) return plan.trials;
   const double share =
       static_cast<double>(plan.feasible - plan.duplicates) / static_cast<double>(plan.rows.size());
@@ -65,7 +66,7 @@ std::uint64_t estimated_trials(const sweep::Plan& plan) {
                                                  static_cast<double>(plan.spec.seeds.size())));
 }
 
-void print(const Printer& out, const sweep::Plan& plan) {
+void print(const Printer& out, const search::Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& row : plan.rows) {
     if (!row.feasible) {
@@ -110,12 +111,15 @@ void print(const Printer& out, const sweep::Plan& plan) {
   }
   if (n < 2) {
     out.note("1 seed: no interval and no test is possible; differences will be shown without one");
-  } else {
-    out.note(fmt::format(
-        "{} paired seeds: a sign-flip test cannot go below p = {:.4g}; a 95 % t-interval "
-        "excludes 0 when the mean difference exceeds {:.2f} x its SD over seeds",
-        n, plan.smallest_p, plan.resolvable_effect_sd));
+    return;
   }
+  const analysis::Resolution resolution = analysis::resolution_of(n);
+  out.note(fmt::format(
+      "{} paired seeds find a mean difference of {:.2f} x its SD over seeds with {:.0f} % power "
+      "(two-sided 5 % t-test); the 95 % interval is +-{:.2f} x that SD; the {} sign-flip test "
+      "cannot go below p = {:.4g}",
+      n, resolution.effect_sd, 100 * analysis::kPower, resolution.half_width_sd,
+      resolution.p_exact ? "exact" : "sampled", resolution.smallest_p));
 }
 
 }  // namespace
@@ -133,7 +137,7 @@ void add_plan(CLI::App& app, Context& context) {
   command->add_option("--max", options->rows_max, "candidates to look at, at most");
   command->callback([&context, options] {
     const sweep::Spec spec = load_sweep_file(options->file).spec;
-    const sweep::Plan plan = sweep::make_plan(spec, options->rows_max);
+    const search::Plan plan = require(search::make_plan(spec, options->rows_max));
     const Printer out = context.printer();
     if (out.json()) {
       Json json;
@@ -148,8 +152,11 @@ void add_plan(CLI::App& app, Context& context) {
       json["trials"] = plan.trials;
       json["trials_estimate"] = estimated_trials(plan);
       json["exhaustive"] = plan.exhaustive;
-      json["smallest_p"] = plan.smallest_p;
-      json["resolvable_effect_sd"] = json_number(plan.resolvable_effect_sd);
+      const analysis::Resolution resolution = analysis::resolution_of(spec.seeds.size());
+      json["smallest_p"] = resolution.smallest_p;
+      json["resolvable_effect_sd"] = json_number(resolution.half_width_sd);
+      json["detectable_effect_sd"] = json_number(resolution.effect_sd);
+      json["power"] = analysis::kPower;
       json["candidates"] = Json::array();
       for (const auto& row : plan.rows) json["candidates"].push_back(row_json(row));
       out.document(json);

@@ -4,8 +4,8 @@
 #include "client/format.h"
 #include "client/sweep_file.h"
 #include "client/table.h"
+#include "coordinator/search/plan.h"
 #include "sweep/candidate.h"
-#include "sweep/plan.h"
 
 namespace tailor::client {
 namespace {
@@ -31,7 +31,7 @@ void add_submit(CLI::App& app, Context& context) {
     const SweepFile file = load_sweep_file(options->file);
     const sweep::Spec& spec = file.spec;
     require(status_of(sweep::resolve_named(spec)));
-    const sweep::Plan plan = sweep::make_plan(spec, kPlanRowsMax);
+    const search::Plan plan = require(search::make_plan(spec, kPlanRowsMax));
 
     v1::SubmitSweepRequest request;
     request.set_toml(file.text);

@@ -1,5 +1,17 @@
 // The answer of a sweep: every candidate against the baseline, paired by seed.
 // Built from rows, pure.
+//
+// Partly failed candidates are judged by a rule and not by their lucky seeds (science.md 6: failed
+// and diverged seeds count). A seed of a candidate is one of
+//   finished  completed, with a finite value
+//   failed    the trial failed for a reason of its own (user, oom, nan, data, timeout, ...), or it
+//             completed without a finite value of the objective
+//   stopped   ended early by a rule: it did badly, and has not had its budget
+//   lost      ended by a lost node, a lost lease, a preemption or a cancel: says nothing about it
+//   open      queued or running
+// A candidate with a failed or stopped seed is *incomplete*: its difference and interval are shown
+// over the pairs there are, it has no p (and is no test in Holm's adjustment), and it is never the
+// best one. Lost and open seeds make it *unfinished*: its p is that of the pairs there are.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +27,39 @@
 
 namespace tailor::analysis {
 
+/// What a completed trial was trained on and with, as its last attempt said when it started.
+struct Provenance {
+  TrialId trial;
+  std::string data_hash;  ///< "" = not known
+  std::string version;    ///< of the program; "" = not known
+};
+
+enum class RowStatus { kComplete, kUnfinished, kIncomplete };
+/// "complete", "unfinished", "incomplete".
+std::string_view row_status_name(RowStatus status);
+
 /// One candidate. For the baseline itself `paired` is empty (n = 0).
 struct ComparisonRow {
   std::uint32_t candidate = 0;
   std::string name;
   std::int64_t parameters_body = 0;
+  RowStatus status = RowStatus::kUnfinished;
   std::optional<double> mean;  ///< of its own finished seeds, paired or not
-  std::uint32_t finished = 0;  ///< seeds with a finite value
-  std::uint32_t failed = 0;   ///< failed trials, and completed ones with a value that is not finite
-  std::uint32_t missing = 0;  ///< seeds of the sweep without a finished pair
-  std::vector<std::uint64_t> seeds;  ///< ascending, of the pairs
-  std::vector<double> differences;   ///< candidate - baseline, one a seed
-  PairedSummary paired;
-  std::optional<double> p_holm;        ///< sign-flip p adjusted over all candidates with a pair
+  std::uint32_t finished = 0;
+  std::uint32_t failed = 0;
+  std::uint32_t stopped = 0;
+  std::uint32_t lost = 0;
+  std::uint32_t missing = 0;           ///< seeds of the sweep without a pair
+  std::uint32_t other_data = 0;        ///< no pair: trained on other data than the baseline's seed
+  std::uint32_t overflowed = 0;        ///< no pair: the difference is beyond a double's range
+  std::uint32_t other_version = 0;     ///< pairs of different program versions (they count)
+  std::uint32_t unverified = 0;        ///< pairs where one side's data is not known (they count)
+  std::vector<std::uint64_t> seeds;    ///< ascending, of the pairs
+  std::vector<double> differences;     ///< candidate - baseline, one a seed
+  PairedSummary paired;                ///< without `sign_flip` when incomplete
+  std::optional<double> p_holm;        ///< sign-flip p adjusted over all candidates with one
   std::optional<double> tokens_per_s;  ///< mean of the final values
+  std::string note;                    ///< what a reader must know of this row, "" = nothing
 };
 
 struct ComparisonTable {
@@ -36,14 +67,24 @@ struct ComparisonTable {
   std::string objective;
   std::vector<ComparisonRow> rows;  ///< baseline first, then by index
   std::uint32_t seeds = 0;          ///< distinct seeds of the sweep
-  double smallest_p = 1;            ///< that so many seeds can reach
+  /// That the tests of this table can reach with the pairs (and ties) there are; with no pair yet,
+  /// with all seeds.
+  double smallest_p = 1;
+  /// The complete candidate with the lowest mean difference, the baseline (0) among them: only for
+  /// "validation_loss", whose better direction is known, and only when it was not paired on less.
+  std::optional<std::uint32_t> best;
+  std::vector<std::string> notes;  ///< what a reader must know of the whole
+  std::uint64_t as_of = 0;  ///< the sweep's newest event when the rows were read; 0 = not known
 };
 
 /// `objective` "" means "validation_loss" (TrialRow::objective); another name is looked up in the
-/// final values. Only completed trials count: an early stopped one has not had its budget. Errors:
-/// kInvalidArgument when `baseline` is empty or names no candidate (the nearest one is named).
+/// final values. Only completed trials give values: an early stopped one has not had its budget.
+/// Values that are not finite, differences beyond a double's range, one seed: a table with words.
+/// Errors: kInvalidArgument when `baseline` is empty or names no candidate, or when trials have
+/// completed and none reported `objective` (the nearest name is given).
 Result<ComparisonTable> compare(std::span<const storage::CandidateRow> candidates,
                                 std::span<const storage::TrialRow> trials,
-                                std::string_view baseline, std::string_view objective = {});
+                                std::span<const Provenance> provenance, std::string_view baseline,
+                                std::string_view objective = {});
 
 }  // namespace tailor::analysis

@@ -2,93 +2,84 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/check.h"
-#include "base/rng.h"
 #include "base/stats.h"
 
 namespace tailor::analysis {
 namespace {
 
-constexpr std::size_t kSampledPatterns = 100'000;
-// Any fixed value: the same data give the same p.
-constexpr std::uint64_t kSampleSeed = 0x7461696C6F72;
+std::optional<double> if_finite(double value) {
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
 
-/// Every signed sum of `values`: 2^n entries. Each is a fresh sum, so no rounding builds up from
-/// one pattern to the next.
-std::vector<double> signed_sums(std::span<const double> values) {
-  std::vector<double> sums{0.0};
-  for (const double value : values) {
-    const std::size_t count = sums.size();
-    sums.resize(2 * count);
-    for (std::size_t i = 0; i < count; ++i) {
-      sums[count + i] = sums[i] - value;
-      sums[i] += value;
-    }
+/// The noncentrality at which a two-sided t-test with `df` degrees of freedom has power `kPower`.
+double shift_with_power(double critical, double df) {
+  double low = 0;
+  double high = critical;
+  while (noncentral_t_two_sided_p(critical, df, high) < kPower) {
+    low = high;
+    high *= 2;
   }
-  return sums;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) break;
+    (noncentral_t_two_sided_p(critical, df, middle) < kPower ? low : high) = middle;
+  }
+  return high;
 }
 
 }  // namespace
 
-double sign_flip_p(std::span<const double> differences) {
-  TAILOR_CHECK(!differences.empty(), "a sign-flip test needs a difference");
-  double sum = 0;
-  double scale = 0;
-  for (const double d : differences) {
-    TAILOR_CHECK(std::isfinite(d), "a paired difference is not finite");
-    sum += d;
-    scale += std::abs(d);
-  }
-  // Patterns that tie with the observed sum in exact arithmetic must count, whatever the rounding.
-  const double at_least = std::abs(sum) - 1e-12 * scale;
-  const std::size_t n = differences.size();
-  if (n <= kExactSignFlipMax) {
-    const std::vector<double> left = signed_sums(differences.first(n / 2));
-    const std::vector<double> right = signed_sums(differences.subspan(n / 2));
-    std::size_t hits = 0;
-    for (const double a : left) {
-      for (const double b : right) hits += std::abs(a + b) >= at_least ? 1 : 0;
-    }
-    return static_cast<double>(hits) / static_cast<double>(left.size() * right.size());
-  }
-  Rng rng = Rng::split(kSampleSeed, "sign_flip");
-  std::size_t hits = 0;
-  for (std::size_t pattern = 0; pattern < kSampledPatterns; ++pattern) {
-    double flipped = 0;
-    std::uint64_t bits = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (i % 64 == 0) bits = rng.next_u64();
-      flipped += (bits & 1) != 0 ? differences[i] : -differences[i];
-      bits >>= 1;
-    }
-    hits += std::abs(flipped) >= at_least ? 1 : 0;
-  }
-  return static_cast<double>(1 + hits) / static_cast<double>(1 + kSampledPatterns);
+double mean_of(std::span<const double> values) {
+  TAILOR_CHECK(!values.empty(), "the mean of nothing");
+  const auto n = static_cast<double>(values.size());
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  if (std::isfinite(sum)) return sum / n;
+  double mean = 0;
+  for (const double value : values) mean += value / n;
+  return mean;
+}
+
+double critical_t(std::size_t n) {
+  TAILOR_CHECK(n >= 2, "n={}", n);
+  return student_t_quantile(0.975, static_cast<double>(n) - 1);
 }
 
 PairedSummary summarize_pairs(std::span<const double> differences) {
+  return summarize_pairs(differences, differences.size() < 2 ? 0 : critical_t(differences.size()));
+}
+
+PairedSummary summarize_pairs(std::span<const double> differences, double critical) {
   PairedSummary summary;
   summary.n = differences.size();
   if (summary.n == 0) return summary;
   const auto n = static_cast<double>(summary.n);
-  summary.mean = std::accumulate(differences.begin(), differences.end(), 0.0) / n;
+  summary.mean = mean_of(differences);
+  double largest = 0;  // of the deviations; they are squared in units of it
   for (const double d : differences) {
     summary.negative += d < 0 ? 1 : 0;
     summary.positive += d > 0 ? 1 : 0;
+    largest = std::max(largest, std::abs(d - summary.mean));
   }
-  summary.p_sign_flip = sign_flip_p(differences);
-  summary.p_exact = summary.n <= kExactSignFlipMax;
+  summary.sign_flip = sign_flip_test(differences);
   if (summary.n < 2) return summary;
   double squares = 0;
-  for (const double d : differences) squares += (d - summary.mean) * (d - summary.mean);
-  summary.sd = std::sqrt(squares / (n - 1));
+  for (const double d : differences) {
+    const double deviation = largest > 0 ? (d - summary.mean) / largest : 0;
+    squares += deviation * deviation;
+  }
+  summary.sd = if_finite(largest > 0 ? largest * std::sqrt(squares / (n - 1)) : 0);
+  if (!summary.sd) return summary;
   const double standard_error = *summary.sd / std::sqrt(n);
-  if (standard_error > 0) summary.t = summary.mean / standard_error;
-  const double half = student_t_quantile(0.975, n - 1) * standard_error;
-  summary.ci_low = summary.mean - half;
-  summary.ci_high = summary.mean + half;
+  if (standard_error > 0) summary.t = if_finite(summary.mean / standard_error);
+  const double half = critical * standard_error;
+  if (std::isfinite(summary.mean - half) && std::isfinite(summary.mean + half)) {
+    summary.ci_low = summary.mean - half;
+    summary.ci_high = summary.mean + half;
+  }
   return summary;
 }
 
@@ -109,8 +100,20 @@ std::vector<std::optional<double>> holm_adjust(std::span<const std::optional<dou
   return adjusted;
 }
 
-double smallest_sign_flip_p(std::size_t n) {
-  return n <= 1 ? 1.0 : std::ldexp(2.0, -static_cast<int>(std::min<std::size_t>(n, 1000)));
+Resolution resolution_of(std::size_t n) {
+  Resolution resolution;
+  resolution.smallest_p = smallest_sign_flip_p(n);
+  resolution.p_exact = n <= kExactSignFlipMax;
+  if (n < 2) {
+    resolution.half_width_sd = std::numeric_limits<double>::infinity();
+    resolution.effect_sd = std::numeric_limits<double>::infinity();
+    return resolution;
+  }
+  const auto seeds = static_cast<double>(n);
+  const double critical = critical_t(n);
+  resolution.half_width_sd = critical / std::sqrt(seeds);
+  resolution.effect_sd = shift_with_power(critical, seeds - 1) / std::sqrt(seeds);
+  return resolution;
 }
 
 }  // namespace tailor::analysis

@@ -10,39 +10,50 @@
 #include <span>
 #include <vector>
 
+#include "coordinator/analysis/sign_flip.h"
+
 namespace tailor::analysis {
 
 /// What n paired differences say.
 struct PairedSummary {
   std::size_t n = 0;
   double mean = 0;               ///< of the differences; 0 for n = 0
-  std::optional<double> sd;      ///< sample SD (n - 1); unset for n < 2
-  std::optional<double> t;       ///< mean / (sd / sqrt n); unset for n < 2 and for sd = 0
+  std::optional<double> sd;      ///< sample SD (n - 1); unset for n < 2 and beyond a double's range
+  std::optional<double> t;       ///< mean / (sd / sqrt n); unset where sd is, and for sd = 0
   std::optional<double> ci_low;  ///< 95 % t-interval with n - 1 degrees of freedom; unset for n < 2
-  std::optional<double> ci_high;
-  std::optional<double> p_sign_flip;  ///< two-sided; unset for n = 0
-  bool p_exact = true;  ///< all 2^n sign patterns were counted; else sampled with a fixed seed
-  std::uint32_t negative = 0;  ///< differences below 0
+  std::optional<double> ci_high;      ///< and where an end is beyond a double's range
+  std::optional<SignFlip> sign_flip;  ///< unset for n = 0
+  std::uint32_t negative = 0;         ///< differences below 0
   std::uint32_t positive = 0;
 };
 
-/// Up to so many differences the sign-flip test counts every pattern.
-inline constexpr std::size_t kExactSignFlipMax = 20;
+/// Half the width of the interval of n >= 2 differences in standard errors: t_{.975, n-1}.
+double critical_t(std::size_t n);
 
-/// REQUIRES: every difference is finite. Cost: 2^n additions up to n = 20, else 100,000 n.
+/// REQUIRES: every difference is finite. Cost: of `sign_flip_test`. `critical` is `critical_t` of
+/// their number, for callers with many sets of one size (it costs more than all the rest).
+PairedSummary summarize_pairs(std::span<const double> differences, double critical);
 PairedSummary summarize_pairs(std::span<const double> differences);
 
-/// Two-sided sign-flip permutation test of "the differences are symmetric around 0": the share of
-/// the 2^n sign patterns whose |sum| is at least the observed one. Above kExactSignFlipMax
-/// (1 + hits) / (1 + 100,000) over patterns drawn from a fixed seed. REQUIRES: not empty, every
-/// difference finite.
-double sign_flip_p(std::span<const double> differences);
+/// The mean without overflow. REQUIRES: not empty, all finite.
+double mean_of(std::span<const double> values);
 
 /// Holm's step-down adjustment: entry i is the adjusted p of entry i, in [p_i, 1]; unset stays
 /// unset and is not counted as a test.
 std::vector<std::optional<double>> holm_adjust(std::span<const std::optional<double>> p);
 
-/// The smallest two-sided p that a sign-flip test over n seeds can give: 2 / 2^n, 1 for n <= 1.
-double smallest_sign_flip_p(std::size_t n);
+/// What n paired seeds can tell, in units of the (unknown) SD of the differences.
+struct Resolution {
+  double smallest_p = 1;  ///< of the sign-flip test that will run (`smallest_sign_flip_p`)
+  bool p_exact = true;    ///< whether that test counts all patterns
+  /// Half the width of the 95 % t-interval, t_{.975, n-1} / sqrt n: a mean difference that comes
+  /// out larger than this excludes 0. Infinite for n = 1.
+  double half_width_sd = 0;
+  /// The true mean difference for which that happens with probability `kPower` (noncentral t,
+  /// exact): what n seeds find. Infinite for n = 1.
+  double effect_sd = 0;
+};
+inline constexpr double kPower = 0.8;
+Resolution resolution_of(std::size_t n);
 
 }  // namespace tailor::analysis

@@ -9,6 +9,7 @@
 #include "coordinator/core/step.h"
 #include "coordinator/core/transition.h"
 #include "coordinator/scheduler/retry.h"
+#include "coordinator/search/judge.h"
 
 namespace tailor::core {
 
@@ -65,21 +66,26 @@ void free_slots(Transition& t, const LiveAttempt& live) {
   t.placement_changed = true;
 }
 
-/// Mean over the completed seeds; nullopt when none completed.
+/// What the search hears of a candidate whose seeds are all final.
 std::optional<double> candidate_objective(const State& state, const Sweep& sweep,
                                           std::uint32_t candidate) {
-  double sum = 0;
-  int count = 0;
+  std::vector<search::SeedOutcome> seeds;
   const TrialId first = sweep.first_trial[candidate];
   for (std::size_t i = 0; i < sweep.spec->seeds.size(); ++i) {
-    const Trial& trial = state.trials.at(TrialId{first.value + i});
-    if (trial.row.state == TrialState::kCompleted && trial.row.objective) {
-      sum += *trial.row.objective;
-      ++count;
+    const storage::TrialRow& row = state.trials.at(TrialId{first.value + i}).row;
+    search::SeedOutcome outcome;
+    if (row.state == TrialState::kCompleted) {
+      outcome.objective = row.objective;
+      outcome.own_fault = true;  // without one
+    } else if (row.state == TrialState::kFailed) {
+      const auto end = protocol::parse_end_class(row.end_class);
+      outcome.own_fault = !end.has_value() || scheduler::is_own_fault(*end);
+    } else {
+      outcome.own_fault = row.state == TrialState::kStopped;
     }
+    seeds.push_back(outcome);
   }
-  if (count == 0) return std::nullopt;
-  return sum / count;
+  return search::judged_objective(seeds);
 }
 
 /// The search hears of a candidate of its space when all its seeds are final, once.

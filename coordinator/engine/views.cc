@@ -14,8 +14,6 @@
 namespace tailor::engine {
 namespace {
 
-constexpr std::uint64_t kPageMax = 10'000;
-
 SweepView view_of(const core::Sweep& sweep) {
   SweepView view;
   view.row.id = sweep.row.id;
@@ -310,33 +308,17 @@ Result<LogPiece> Views::log_tail(TrialId trial, std::size_t bytes_max) const {
   return log(trial, attempts.empty() ? 0 : attempts.back().id.number, offset, bytes_max);
 }
 
-Result<std::vector<storage::TrialRow>> Views::all_trials(SweepId sweep) const {
-  storage::TrialQuery query;
-  query.sweep = sweep;
-  query.limit = kPageMax;
-  std::vector<storage::TrialRow> trials;
-  for (;;) {
-    query.offset = trials.size();
-    TAILOR_ASSIGN_OR_RETURN(storage::TrialPage page, store_.trials(query));
-    if (page.trials.empty()) return trials;
-    std::move(page.trials.begin(), page.trials.end(), std::back_inserter(trials));
-    if (trials.size() >= page.total) return trials;
-  }
-}
-
-Result<analysis::ComparisonTable> Views::compare(SweepId sweep, std::string_view baseline,
-                                                 std::string_view objective) const {
+Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
+    SweepId sweep, std::string_view baseline, std::string_view objective) const {
   std::string chosen(baseline);
   TAILOR_ASSIGN_OR_RETURN(const SweepView view, this->sweep(sweep));
   if (chosen.empty()) chosen = view.baseline;
-  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(sweep));
-  if (candidates.empty()) {
+  if (view.candidates == 0) {
     return error(Code::kFailedPrecondition,
                  fmt::format("sweep {} has no candidate to compare{}{}", sweep.to_string(),
                              view.message.empty() ? " yet" : ": ", view.message));
   }
-  TAILOR_ASSIGN_OR_RETURN(const auto trials, all_trials(sweep));
-  return analysis::compare(candidates, trials, chosen, objective);
+  return comparisons_.get(sweep, chosen, objective);
 }
 
 Result<std::string> Views::explain(TrialId trial) const {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "coordinator/analysis/comparison.h"
+#include "coordinator/engine/comparisons.h"
 #include "coordinator/engine/engine.h"
 #include "storage/store.h"
 
@@ -96,7 +96,8 @@ struct Totals {
 /// Threads: any number. `store` and `engine` must outlive it.
 class Views {
  public:
-  Views(storage::Store& store, Engine& engine) : store_(store), engine_(engine) {}
+  Views(storage::Store& store, Engine& engine)
+      : store_(store), engine_(engine), comparisons_(store) {}
 
   storage::Store& store() const { return store_; }
   Engine& engine() const { return engine_; }
@@ -120,9 +121,11 @@ class Views {
   /// The end of the last attempt's log, at most `bytes_max`.
   Result<LogPiece> log_tail(TrialId trial, std::size_t bytes_max) const;
 
-  /// `baseline` "" = the sweep's own; `objective` "" = "validation_loss".
-  Result<analysis::ComparisonTable> compare(SweepId sweep, std::string_view baseline,
-                                            std::string_view objective) const;
+  /// `baseline` "" = the sweep's own; `objective` "" = "validation_loss". The whole table, kept
+  /// while nothing of the sweep changes; pages of it: `analysis::page_of`. May take as long as
+  /// others' tables before it (`Comparisons`): not for threads that answer health.
+  Result<std::shared_ptr<const analysis::ComparisonTable>> compare(
+      SweepId sweep, std::string_view baseline, std::string_view objective) const;
   Result<std::string> explain(TrialId trial) const;
   Result<std::vector<WorkerView>> workers() const;
   Result<Totals> totals() const;
@@ -137,10 +140,10 @@ class Views {
   Result<CandidateName> candidate_name(SweepId sweep, std::uint32_t index) const;
   Result<std::map<WorkerId, std::string>> worker_names() const;
   Result<SweepView> stored_sweep(storage::SweepRow row) const;
-  Result<std::vector<storage::TrialRow>> all_trials(SweepId sweep) const;
 
   storage::Store& store_;
   Engine& engine_;
+  mutable Comparisons comparisons_;
   mutable std::mutex mutex_;  // guards: names_
   mutable std::map<SweepId, std::vector<CandidateName>> names_;
 };

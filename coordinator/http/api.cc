@@ -56,6 +56,10 @@ Api::Api(const engine::Views& views, Metrics& metrics, std::string version)
   etags();
 }
 
+bool Api::is_quick(std::string_view path) {
+  return !path.starts_with("/api/") && path != "/metrics";
+}
+
 Response Api::handle(const Request& request) const {
   Response response = route(request);
   if (!response.gzip && request.accepts_gzip && response.body.size() >= kCompressFrom) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "coordinator/engine/views.h"
 #include "coordinator/http/metrics.h"
@@ -18,6 +19,9 @@ class Api {
   Api(const engine::Views& views, Metrics& metrics, std::string version);
   /// Answers everything; never throws for a bad request.
   Response handle(const Request& request) const;
+  /// True for what never waits for a read or for the engine: health and the embedded pages
+  /// (`Options::quick`).
+  static bool is_quick(std::string_view path);
 
  private:
   Response route(const Request& request) const;

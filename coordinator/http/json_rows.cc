@@ -146,33 +146,59 @@ Json to_json(const storage::EventRow& row) {
           {"message", row.message}};
 }
 
-Json to_json(const analysis::ComparisonTable& table) {
+namespace {
+
+Json comparison_row(const analysis::ComparisonRow& row, bool differences) {
+  const auto& test = row.paired.sign_flip;
+  Json out = {{"candidate", row.candidate},
+              {"name", row.name},
+              {"parameters_body", row.parameters_body},
+              {"status", analysis::row_status_name(row.status)},
+              {"mean", number(row.mean)},
+              {"finished", row.finished},
+              {"failed", row.failed},
+              {"stopped", row.stopped},
+              {"lost", row.lost},
+              {"missing", row.missing},
+              {"other_data", row.other_data},
+              {"other_version", row.other_version},
+              {"pairs", row.paired.n},
+              {"difference", row.paired.n > 0 ? number(row.paired.mean) : Json(nullptr)},
+              {"sd", number(row.paired.sd)},
+              {"ci_low", number(row.paired.ci_low)},
+              {"ci_high", number(row.paired.ci_high)},
+              {"negative", row.paired.negative},
+              {"positive", row.paired.positive},
+              {"p_sign_flip", test ? number(test->p) : Json(nullptr)},
+              {"p_draws", test ? test->draws : 0},
+              {"p_standard_error", test ? number(test->standard_error) : Json(nullptr)},
+              {"smallest_p", test ? number(test->smallest_p) : Json(nullptr)},
+              {"p_holm", number(row.p_holm)},
+              {"tokens_per_s", number(row.tokens_per_s)},
+              {"note", row.note}};
+  if (differences) {
+    out["seeds"] = row.seeds;
+    out["differences"] = row.differences;
+  }
+  return out;
+}
+
+}  // namespace
+
+Json to_json(const analysis::ComparisonTable& table, const analysis::ComparisonPage& page) {
   Json rows = Json::array();
-  for (const analysis::ComparisonRow& row : table.rows) {
-    rows.push_back({{"candidate", row.candidate},
-                    {"name", row.name},
-                    {"parameters_body", row.parameters_body},
-                    {"mean", number(row.mean)},
-                    {"finished", row.finished},
-                    {"failed", row.failed},
-                    {"missing", row.missing},
-                    {"pairs", row.paired.n},
-                    {"difference", row.paired.n > 0 ? number(row.paired.mean) : Json(nullptr)},
-                    {"sd", number(row.paired.sd)},
-                    {"ci_low", number(row.paired.ci_low)},
-                    {"ci_high", number(row.paired.ci_high)},
-                    {"negative", row.paired.negative},
-                    {"positive", row.paired.positive},
-                    {"p_sign_flip", number(row.paired.p_sign_flip)},
-                    {"p_holm", number(row.p_holm)},
-                    {"tokens_per_s", number(row.tokens_per_s)},
-                    {"seeds", row.seeds},
-                    {"differences", row.differences}});
+  for (const analysis::ComparisonRow* row : page.rows) {
+    rows.push_back(comparison_row(*row, page.differences));
   }
   return {{"baseline", table.baseline},
           {"objective", table.objective},
           {"seeds", table.seeds},
           {"smallest_p", number(table.smallest_p)},
+          {"best", table.best ? Json(*table.best) : Json(nullptr)},
+          {"notes", table.notes},
+          {"total", page.total},
+          {"next_offset", page.next_offset},
+          {"as_of", table.as_of},
           {"rows", std::move(rows)}};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/analysis/comparison_page.h"
 #include "coordinator/engine/views.h"
 
 namespace tailor::http {
@@ -26,7 +27,8 @@ Json to_json(const storage::CheckpointRow& row);
 Json to_json(const storage::ProfileRow& row);
 Json to_json(const engine::WorkerView& view);
 Json to_json(const storage::EventRow& row);
-Json to_json(const analysis::ComparisonTable& table);
+/// `page` is one of `table`.
+Json to_json(const analysis::ComparisonTable& table, const analysis::ComparisonPage& page);
 
 template <typename Row>
 Json list_of(const std::vector<Row>& rows) {

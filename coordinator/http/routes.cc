@@ -23,8 +23,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/api/v1/trials/{trial}/why", "", get_why, "what it waits for, in a sentence"},
     {"GET", "/api/v1/series", "trial metric points", get_series,
      "a curve, thinned to about so many points (500; at most 10,000)"},
-    {"GET", "/api/v1/compare", "sweep baseline objective", get_compare,
-     "paired differences from a baseline"},
+    {"GET", "/api/v1/compare", "sweep baseline objective order descending offset limit differences",
+     get_compare,
+     "a page of the paired differences from a baseline, 100 kB at most: next_offset tells the "
+     "next"},
     {"GET", "/api/v1/workers", "", list_workers, "every worker and what it runs"},
     {"GET", "/api/v1/events", "after limit sweep trial tail", list_events,
      "a page of events after an id; or with tail=N the last N of all"},

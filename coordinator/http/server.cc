@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core.hpp>
@@ -22,6 +23,7 @@
 
 #include "base/logging.h"
 #include "base/text.h"
+#include "coordinator/engine/work_pool.h"
 
 namespace tailor::http {
 namespace {
@@ -287,6 +289,7 @@ struct Server::Impl {
         handler(std::move(h)),
         hosts(listen_host(options.listen), machine_name(), options.allowed_hosts),
         context(options.threads),
+        work(static_cast<std::size_t>(options.work_threads), options.work_waiting_max),
         acceptor(context),
         pause(context) {}
 
@@ -295,6 +298,7 @@ struct Server::Impl {
   const HostRule hosts;
   std::atomic<std::size_t> connections{0};  // outlives the connections that the context owns
   asio::io_context context;
+  engine::WorkPool work;  // requests that are not quick
   tcp::acceptor acceptor;
   asio::steady_timer pause;
   int port = 0;
@@ -378,11 +382,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     request.accepts_gzip = names_gzip(to_std(message[bhttp::field::accept_encoding]));
     request.if_none_match = std::string(to_std(message[bhttp::field::if_none_match]));
+    if (!server_.options.quick || server_.options.quick(request.path)) {
+      return write(handle(request));
+    }
+    stream_.expires_never();  // the handler has no deadline; reading and writing have
+    const bool posted = server_.work.post([self = shared_from_this(), request] {
+      auto response = std::make_shared<Response>(self->handle(request));
+      asio::post(self->stream_.get_executor(),
+                 [self, response] { self->write(std::move(*response)); });
+    });
+    if (!posted) {
+      write(error_response(503, "resource_exhausted",
+                           "too many requests are waiting; try again later"));
+    }
+  }
+
+  Response handle(const Request& request) {
     try {
-      write(server_.handler(request));
+      return server_.handler(request);
     } catch (const std::exception& thrown) {
       log_error("http", "handler threw", {{"path", request.path}, {"what", thrown.what()}});
-      write(error_response(500, "internal", "internal error; the coordinator's log says more"));
+      return error_response(500, "internal", "internal error; the coordinator's log says more");
     }
   }
 
@@ -517,6 +537,7 @@ int Server::port() const { return impl_->port; }
 void Server::stop() {
   std::call_once(impl_->stopped, [this] {
     // Handlers that run are let finish; connections die with the context.
+    impl_->work.stop();
     impl_->context.stop();
     impl_->threads.clear();  // joins
     boost::system::error_code ignored;

@@ -45,6 +45,13 @@ struct Options {
   std::int64_t read_ms_max = 15'000;   ///< for a whole request, and for an idle connection
   std::int64_t write_ms_max = 30'000;  ///< for a whole answer
   int threads = 3;
+  /// Paths that are answered on the connections' own threads. Requests for others run on
+  /// `work_threads` threads of their own, so that however long those take (and however many wait:
+  /// up to `work_waiting_max`, further ones get 503), a health page is answered at once. Empty: all
+  /// paths are quick.
+  std::function<bool(std::string_view path)> quick;
+  int work_threads = 3;
+  std::size_t work_waiting_max = 256;
 };
 
 /// Which Host a request may name. A page of another site can have its name point at this address
@@ -66,7 +73,7 @@ class HostRule {
   std::vector<std::string> names_;  // lower case, without port and last dot
 };
 
-/// Runs on the server's threads; may block for a short read.
+/// Runs on the server's threads, on several at once; may block where the path is not `quick`.
 using Handler = std::function<Response(const Request&)>;
 
 class Server {

@@ -37,10 +37,18 @@ Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {
 
 Result<Json> get_compare(const engine::Views& views, const Arguments& arguments) {
   const Request& request = arguments.request;
+  analysis::PageRequest page;
+  TAILOR_ASSIGN_OR_RETURN(page.order, analysis::parse_row_order(text_of(request, "order")));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t descending, number_of(request, "descending", 0, 1));
+  page.descending = descending != 0;
+  TAILOR_ASSIGN_OR_RETURN(page.offset, number_of(request, "offset", 0, std::uint64_t{1} << 40));
+  TAILOR_ASSIGN_OR_RETURN(page.limit, number_of(request, "limit", 0, kCandidatesPageMax));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t differences, number_of(request, "differences", 1, 1));
+  page.differences = differences != 0;
   TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(text_of(request, "sweep")));
   TAILOR_ASSIGN_OR_RETURN(const auto table, views.compare(id, text_of(request, "baseline"),
                                                           text_of(request, "objective")));
-  return to_json(table);
+  return to_json(*table, analysis::page_of(*table, page));
 }
 
 }  // namespace tailor::http

@@ -265,29 +265,57 @@ v1::GetTrialResponse to_proto(const engine::TrialDetail& detail) {
   return out;
 }
 
-v1::CompareResponse to_proto(const analysis::ComparisonTable& table) {
+namespace {
+
+void fill(v1::Comparison& to, const analysis::ComparisonRow& row, bool is_baseline) {
+  to.set_candidate(row.candidate);
+  to.set_name(utf8(row.name));
+  to.set_parameters_body(row.parameters_body);
+  to.set_seeds(is_baseline ? row.finished : static_cast<std::uint32_t>(row.paired.n));
+  to.set_missing(row.missing);
+  to.set_finished(row.finished);
+  to.set_failed(row.failed);
+  to.set_stopped(row.stopped);
+  to.set_lost(row.lost);
+  to.set_other_data(row.other_data);
+  to.set_other_version(row.other_version);
+  to.set_status(std::string(analysis::row_status_name(row.status)));
+  to.set_note(utf8(row.note));
+  if (row.mean.has_value()) to.set_mean(*row.mean);
+  if (row.paired.n > 0) to.set_difference(row.paired.mean);
+  if (row.paired.sd.has_value()) to.set_sd(*row.paired.sd);
+  if (row.paired.ci_low.has_value()) to.set_ci_low(*row.paired.ci_low);
+  if (row.paired.ci_high.has_value()) to.set_ci_high(*row.paired.ci_high);
+  if (const auto& test = row.paired.sign_flip) {
+    to.set_p_sign_flip(test->p);
+    to.set_p_draws(test->draws);
+    to.set_p_standard_error(test->standard_error);
+    to.set_smallest_p(test->smallest_p);
+  }
+  if (row.p_holm.has_value()) to.set_p_holm(*row.p_holm);
+  if (row.tokens_per_s.has_value()) to.set_tokens_per_s(*row.tokens_per_s);
+}
+
+}  // namespace
+
+v1::CompareResponse to_proto(const analysis::ComparisonTable& table,
+                             const analysis::ComparisonPage& page) {
   v1::CompareResponse out;
   out.set_baseline(utf8(table.baseline));
+  out.set_objective(utf8(table.objective));
+  out.set_seeds(table.seeds);
   out.set_smallest_p(table.smallest_p);
-  for (const analysis::ComparisonRow& row : table.rows) {
+  if (table.best.has_value()) out.set_best(*table.best);
+  for (const std::string& note : table.notes) out.add_notes(utf8(note));
+  out.set_total(page.total);
+  out.set_next_offset(page.next_offset);
+  out.set_as_of(table.as_of);
+  for (const analysis::ComparisonRow* row : page.rows) {
     v1::Comparison& to = *out.add_rows();
-    to.set_candidate(row.candidate);
-    to.set_name(utf8(row.name));
-    to.set_parameters_body(row.parameters_body);
-    const bool is_baseline = &row == &table.rows.front();
-    to.set_seeds(is_baseline ? row.finished : static_cast<std::uint32_t>(row.paired.n));
-    to.set_missing(row.missing);
-    to.set_failed(row.failed);
-    if (row.mean.has_value()) to.set_mean(*row.mean);
-    if (row.paired.n > 0) to.set_difference(row.paired.mean);
-    if (row.paired.sd.has_value()) to.set_sd(*row.paired.sd);
-    if (row.paired.ci_low.has_value()) to.set_ci_low(*row.paired.ci_low);
-    if (row.paired.ci_high.has_value()) to.set_ci_high(*row.paired.ci_high);
-    if (row.paired.p_sign_flip.has_value()) to.set_p_sign_flip(*row.paired.p_sign_flip);
-    if (row.p_holm.has_value()) to.set_p_holm(*row.p_holm);
-    if (row.tokens_per_s.has_value()) to.set_tokens_per_s(*row.tokens_per_s);
-    to.mutable_differences()->Add(row.differences.begin(), row.differences.end());
-    to.mutable_seed()->Add(row.seeds.begin(), row.seeds.end());
+    fill(to, *row, row == &table.rows.front());
+    if (!page.differences) continue;
+    to.mutable_differences()->Add(row->differences.begin(), row->differences.end());
+    to.mutable_seed()->Add(row->seeds.begin(), row->seeds.end());
   }
   return out;
 }

@@ -6,7 +6,7 @@
 #include <grpcpp/support/status.h>
 
 #include "base/status.h"
-#include "coordinator/analysis/comparison.h"
+#include "coordinator/analysis/comparison_page.h"
 #include "coordinator/engine/views.h"
 #include "storage/records.h"
 #include "storage/store.h"
@@ -33,7 +33,9 @@ v1::Series to_proto(const storage::Series& series);
 v1::Event to_proto(const storage::EventRow& row);
 v1::WorkerInfo to_proto(const engine::WorkerView& view);
 v1::GetTrialResponse to_proto(const engine::TrialDetail& detail);
-v1::CompareResponse to_proto(const analysis::ComparisonTable& table);
+/// `page` is one of `table`.
+v1::CompareResponse to_proto(const analysis::ComparisonTable& table,
+                             const analysis::ComparisonPage& page);
 v1::QueryResponse to_proto(const storage::Table& table);
 
 }  // namespace tailor::rpc

@@ -20,6 +20,7 @@ CoordinatorServiceImpl::CoordinatorServiceImpl(const engine::Views& views, Optio
     : views_(views),
       options_(std::move(options)),
       reads_(kReadThreads, kQueueMax),
+      comparisons_(1, kQueueMax),
       queries_(kQueryThreads, kQueriesWaitingMax, kQueryNice),
       backups_(1, kBackupsWaitingMax),
       http_address_(options_.http_address) {}
@@ -47,6 +48,7 @@ void CoordinatorServiceImpl::close_streams() {
 
 void CoordinatorServiceImpl::stop() {
   reads_.stop();
+  comparisons_.stop();
   queries_.stop();
   backups_.stop();
 }

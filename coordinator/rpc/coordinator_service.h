@@ -59,7 +59,9 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
 
   const engine::Views& views_;
   const Options options_;
-  engine::WorkPool reads_;    // short store reads, parsing, engine queries
+  engine::WorkPool reads_;  // short store reads, parsing, engine queries
+  // A table may take as long as its sweep is large: reads do not wait for it.
+  engine::WorkPool comparisons_;
   engine::WorkPool queries_;  // users' SQL: seconds, and whatever users think of
   engine::WorkPool backups_;  // apart, so that no query keeps the database from being saved
   std::mutex mutex_;          // guards: http_address_, streams_, closed_

@@ -73,5 +73,54 @@ TEST(IncompleteBeta, HasItsClosedFormsAndItsSymmetry) {
   }
 }
 
+/// P(|T'| >= t) by integrating over the chi distribution of the standard error (Simpson): another
+/// way to the same number.
+double power_by_integration(double t, double df, double shift) {
+  const auto normal = [](double z) { return std::erfc(-z / std::sqrt(2.0)) / 2; };
+  const double log_constant = std::log(2.0) + df / 2 * std::log(df / 2) - std::lgamma(df / 2);
+  const auto integrand = [&](double s) {
+    if (s <= 0) return 0.0;
+    const double density = std::exp(log_constant + (df - 1) * std::log(s) - df * s * s / 2);
+    return density * (normal(-t * s + shift) + normal(-t * s - shift));
+  };
+  constexpr int kSteps = 200'000;
+  const double high = 1 + 12 / std::sqrt(df);
+  const double h = high / kSteps;
+  double sum = df == 1 ? std::exp(log_constant) : 0;  // the density at 0, where Phi + Phi = 1
+  sum += integrand(high);
+  for (int i = 1; i < kSteps; ++i) sum += (i % 2 == 1 ? 4 : 2) * integrand(i * h);
+  return sum * h / 3;
+}
+
+TEST(NoncentralT, WithoutAShiftItIsStudentsT) {
+  for (const double df : {1.0, 4.0, 30.0, 999.0}) {
+    for (const double t : {0.0, 0.5, 2.0, 12.7}) {
+      EXPECT_NEAR(noncentral_t_two_sided_p(t, df, 0), student_t_two_sided_p(t, df), 1e-14);
+    }
+  }
+}
+
+TEST(NoncentralT, AgreesWithTheIntegralOverTheStandardError) {
+  for (const double df : {1.0, 2.0, 4.0, 9.0, 24.0, 999.0}) {
+    const double t = student_t_quantile(0.975, df);
+    for (const double shift : {0.3, 1.0, 2.8, 6.0, 16.0}) {
+      EXPECT_NEAR(noncentral_t_two_sided_p(t, df, shift), power_by_integration(t, df, shift), 1e-9)
+          << "df " << df << " shift " << shift;
+      EXPECT_DOUBLE_EQ(noncentral_t_two_sided_p(t, df, shift),
+                       noncentral_t_two_sided_p(t, df, -shift));
+    }
+  }
+}
+
+TEST(NoncentralT, GivesThePowerOfTheTextbookSampleSizes) {
+  // A paired t-test at .05 two-sided: 34 pairs find d = 0.5 with power .8078, 33 with less than .8.
+  const auto power = [](double n, double d) {
+    return noncentral_t_two_sided_p(student_t_quantile(0.975, n - 1), n - 1, d * std::sqrt(n));
+  };
+  EXPECT_NEAR(power(34, 0.5), 0.8078, 5e-5);
+  EXPECT_LT(power(33, 0.5), 0.8);
+  EXPECT_NEAR(power(5, 10), 1, 1e-12);
+}
+
 }  // namespace
 }  // namespace tailor

@@ -326,6 +326,31 @@ TEST_P(StoreConformance, LoadOpenBringsWhatIsOpenAndNothingOfWhatHasEnded) {
   EXPECT_EQ(store().load()->trials.size(), 5u);
 }
 
+TEST_P(StoreConformance, StartsAreThoseOfTheLastAttemptsOfCompletedTrials) {
+  std::vector<Mutation> batch = make_base(3);
+  TrialRow done = make_trial(1);
+  done.state = TrialState::kCompleted;
+  done.attempts = 2;
+  AttemptRow first = make_attempt(1, 1);
+  first.started_json = R"({"data_hash":"old"})";
+  AttemptRow second = make_attempt(1, 2);
+  second.started_json = R"({"data_hash":"new"})";
+  TrialRow silent = make_trial(3);
+  silent.state = TrialState::kCompleted;
+  silent.attempts = 1;
+  AttemptRow never_said = make_attempt(3, 1);
+  never_said.started_json = "";
+  for (const auto& row : {first, second, never_said, make_attempt(2, 1)}) batch.emplace_back(row);
+  batch.emplace_back(done);
+  batch.emplace_back(silent);
+  commit(batch);
+  reopen();
+  const auto starts = store().starts(SweepId{1});
+  ASSERT_TRUE(starts.has_value()) << status_of(starts).to_string();
+  EXPECT_THAT(*starts, ElementsAre(StartRow{TrialId{1}, second.started_json},
+                                   StartRow{TrialId{3}, ""}));  // t2 has not completed
+  EXPECT_THAT(store().starts(SweepId{9}).value(), IsEmpty());
+}
 TEST_P(StoreConformance, TrialsAreFilteredOrderedAndPaged) {
   commit({make_sweep(1), make_sweep(2), make_candidate(1, 0), make_candidate(1, 1),
           make_candidate(2, 0)});

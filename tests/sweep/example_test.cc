@@ -4,7 +4,8 @@
 #include <filesystem>
 
 #include "base/file.h"
-#include "sweep/plan.h"
+#include "coordinator/search/plan.h"
+#include "sweep/candidate.h"
 
 namespace tailor::sweep {
 namespace {
@@ -19,9 +20,9 @@ TEST(ShippedSweeps, EveryFileParsesAndAllItsCandidatesMeetTheBudgetExactly) {
     ASSERT_TRUE(text.has_value());
     const auto spec = parse(*text, entry.path().filename().string(), "/data");
     ASSERT_TRUE(spec.has_value()) << spec.error().to_string();
-    const Plan plan = make_plan(*spec);
+    const search::Plan plan = search::make_plan(*spec).value();
     EXPECT_GT(plan.feasible, 0u);
-    for (const PlanRow& row : plan.rows) {
+    for (const search::PlanRow& row : plan.rows) {
       if (row.feasible) {
         EXPECT_EQ(row.candidate.budget_error, 0) << row.name;
       }

@@ -225,7 +225,8 @@ function navigate() {
 // <input type=checkbox data-toggle="plot" value="41"> adds or removes its value in a list there.
 document.addEventListener('change', (event) => {
   const target = event.target;
-  if (target.dataset.query) location.hash = here({ [target.dataset.query]: target.value, offset: undefined });
+  const query = target.dataset.query;
+  if (query) location.hash = here({ [query]: target.value, [query === 'corder' ? 'coffset' : 'offset']: undefined });
   if (target.dataset.toggle) {
     const name = target.dataset.toggle;
     const chosen = new Set((target.dataset.chosen || '').split(',').filter(Boolean));

@@ -56,24 +56,47 @@ function intervalPicture(row, scale) {
     h('line', { x1: x(row.ci_low), x2: x(row.ci_high), y1: 9, y2: 9 }), h('circle', { cx: x(row.difference), cy: 9, r: 4 }));
 }
 
-function comparison(table, seeds) {
+const COMPARED = 50;
+const COMPARE_ORDERS = [['', 'candidate'], ['name', 'name'], ['difference', 'difference'], ['mean', 'mean'], ['p', 'p']];
+
+function seedsText(r, i) {
+  const parts = [String(i === 0 ? r.finished : r.pairs)];
+  if (i > 0 && r.missing) parts[0] += ' (' + r.missing + ' missing)';
+  for (const kind of ['failed', 'stopped', 'lost']) if (r[kind]) parts.push(r[kind] + ' ' + kind);
+  if (r.other_data) parts.push(r.other_data + ' on other data');
+  return parts.join(', ');
+}
+
+function comparison(table, seeds, query) {
   const widest = Math.max(...table.rows.flatMap((r) => [r.ci_low, r.ci_high]).filter((v) => v !== null).map(Math.abs), 0);
+  const offset = Math.max(0, parseInt(query.coffset || '0', 10) || 0);
+  const isBaseline = (r) => r.name === table.baseline;
   return h('section', null, h('h2', null, 'Against ' + table.baseline + ', paired by seed'),
+    h('div', { class: 'tools' }, choose('Order', 'corder', query.corder || '', COMPARE_ORDERS),
+      h('span', { class: 'muted' }, (offset + 1) + '–' + (offset + table.rows.length) + ' of ' + count(table.total)),
+      offset > 0 ? h('a', { href: here({ coffset: offset > COMPARED ? offset - COMPARED : undefined }), rel: 'prev' }, 'Previous') : null,
+      table.next_offset ? h('a', { href: here({ coffset: table.next_offset }), rel: 'next' }, 'Next') : null),
+    table.notes.map((note) => h('p', { class: 'muted', 'data-key': note }, note)),
     h('div', { class: 'scroll' }, h('table', null,
       h('caption', null, table.objective.replace(/_/g, ' ') + ': mean difference candidate − baseline with its 95 % t-interval; ' +
-        'p is the exact two-sided sign-flip test, which with ' + seeds + ' seed' + (seeds === 1 ? '' : 's') + ' cannot go below ' + decimal(table.smallest_p, 3) + '.'),
+        'p is the two-sided sign-flip test, which with the pairs of these ' + seeds + ' seed' + (seeds === 1 ? '' : 's') + ' cannot go below ' + decimal(table.smallest_p, 3) + '.'),
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Candidate'), h('th', { scope: 'col', class: 'num' }, 'Body parameters'),
         h('th', { scope: 'col', class: 'num' }, 'Mean'), h('th', { scope: 'col', class: 'num' }, 'Difference'), h('th', { scope: 'col' }, 'Interval'),
         h('th', { scope: 'col' }, h('span', { class: 'muted' }, 'better ← 0 → worse')), h('th', { scope: 'col', class: 'num' }, 'Seeds'),
         h('th', { scope: 'col', class: 'num' }, 'p'), h('th', { scope: 'col', class: 'num' }, 'p (Holm)'), h('th', { scope: 'col', class: 'num' }, 'Tokens/s'))),
-      h('tbody', null, table.rows.map((r, i) => h('tr', { class: i === 0 ? 'baseline' : null, 'data-key': 'c' + r.candidate },
-        h('td', null, r.name, i === 0 ? h('span', { class: 'muted' }, ' (baseline)') : null), num(count(r.parameters_body)), num(decimal(r.mean)),
-        num(i === 0 ? '' : signed(r.difference), { title: r.differences.map((d, k) => 'seed ' + r.seeds[k] + ': ' + signed(d)).join('\n') }),
-        h('td', null, r.ci_low === null ? (i === 0 ? '' : h('span', { class: 'muted' }, r.pairs === 1 ? 'one seed' : '–'))
-          : '[' + signed(r.ci_low) + ', ' + signed(r.ci_high) + ']'),
-        h('td', null, intervalPicture(r, widest)),
-        num(i === 0 ? r.finished : r.pairs + (r.missing ? ' (' + r.missing + ' missing)' : '') + (r.failed ? ', ' + r.failed + ' failed' : '')),
-        num(i === 0 ? '' : decimal(r.p_sign_flip, 3)), num(i === 0 ? '' : decimal(r.p_holm, 3)), num(r.tokens_per_s === null ? '–' : count(Math.round(r.tokens_per_s)))))))));
+      h('tbody', null, table.rows.map((r) => {
+        const base = isBaseline(r);
+        return h('tr', { class: base ? 'baseline' : null, 'data-key': 'c' + r.candidate },
+          h('td', { title: r.note || null }, r.name, base ? h('span', { class: 'muted' }, ' (baseline)') : null,
+            r.candidate === table.best ? h('span', { class: 'muted' }, ' (best)') : null,
+            r.status === 'incomplete' ? h('span', { class: 'bad', title: r.note }, ' incomplete') : null), num(count(r.parameters_body)), num(decimal(r.mean)),
+          num(base ? '' : signed(r.difference), { title: r.differences.map((d, k) => 'seed ' + r.seeds[k] + ': ' + signed(d)).join('\n') }),
+          h('td', null, r.ci_low === null ? (base ? '' : h('span', { class: 'muted' }, r.pairs === 1 ? 'one seed' : '–'))
+            : '[' + signed(r.ci_low) + ', ' + signed(r.ci_high) + ']'),
+          h('td', null, intervalPicture(r, widest)),
+          num(seedsText(r, base ? 0 : 1), { title: r.note || null }),
+          num(base ? '' : decimal(r.p_sign_flip, 3) + (r.p_draws ? ' ±' + decimal(r.p_standard_error) : '')), num(base ? '' : decimal(r.p_holm, 3)), num(r.tokens_per_s === null ? '–' : count(Math.round(r.tokens_per_s))));
+      })))));
 }
 
 function sortLink(text, order, query) {
@@ -112,7 +135,7 @@ pages.sweep = async ([reference], query) => {
   const offset = Math.max(0, parseInt(query.offset || '0', 10) || 0);
   const [list, table] = await Promise.all([
     api('trials', { sweep: sweep.id, state: query.state, order: query.order, descending: query.descending, offset, limit: PAGE }),
-    sweep.baseline ? api('compare', { sweep: sweep.id }).catch(() => null) : null,
+    sweep.baseline ? api('compare', { sweep: sweep.id, order: query.corder, offset: query.coffset, limit: COMPARED }).catch(() => null) : null,
   ]);
   const drawn = await curves(list.trials, query);
   const t = sweep.trials;
@@ -126,7 +149,7 @@ pages.sweep = async ([reference], query) => {
       ['Infeasible', sweep.infeasible ? h('span', { title: Object.entries(sweep.infeasible_reasons).map(([r, n]) => n + ': ' + r).join('\n') }, count(sweep.infeasible)) : null], ['Seeds', count(sweep.seeds)],
       ['Priority', sweep.priority], ['Submitted', when(sweep.created_ms)], ['Ended', sweep.ended_ms ? when(sweep.ended_ms) : null]]),
     progress(t),
-    table ? comparison(table, sweep.seeds) : null,
+    table ? comparison(table, sweep.seeds, query) : null,
     h('h2', null, 'Curves'),
     h('div', { class: 'tools' },
       drawn.metrics.length ? choose('Metric', 'metric', drawn.metric, drawn.metrics.map((m) => [m, m])) : null,

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/stats.h"
+
 namespace tailor::analysis {
 namespace {
 
@@ -26,8 +28,8 @@ TEST(Paired, GivesTheVectorOfTheScientificBrief) {
   EXPECT_NEAR(s.t.value(), -12.5282289945, 1e-8);
   EXPECT_NEAR(s.ci_low.value(), -0.0232106875, 1e-9);
   EXPECT_NEAR(s.ci_high.value(), -0.0147893125, 1e-9);
-  EXPECT_DOUBLE_EQ(s.p_sign_flip.value(), 0.0625);
-  EXPECT_TRUE(s.p_exact);
+  EXPECT_DOUBLE_EQ(s.sign_flip->p, 0.0625);
+  EXPECT_EQ(s.sign_flip->draws, 0u);
   EXPECT_EQ(s.negative, 5u);
   EXPECT_EQ(s.positive, 0u);
 }
@@ -37,13 +39,13 @@ TEST(Paired, OneDifferenceHasNoSpreadAndNoEvidence) {
   EXPECT_DOUBLE_EQ(s.mean, -0.5);
   EXPECT_FALSE(s.sd.has_value());
   EXPECT_FALSE(s.ci_low.has_value());
-  EXPECT_DOUBLE_EQ(s.p_sign_flip.value(), 1.0);
+  EXPECT_DOUBLE_EQ(s.sign_flip->p, 1.0);
 }
 
 TEST(Paired, NoDifferencesSayNothing) {
   const PairedSummary s = summarize_pairs({});
   EXPECT_EQ(s.n, 0u);
-  EXPECT_FALSE(s.p_sign_flip.has_value());
+  EXPECT_FALSE(s.sign_flip.has_value());
 }
 
 TEST(Paired, EqualDifferencesHaveAnIntervalOfWidthZeroAndNoTStatistic) {
@@ -52,58 +54,7 @@ TEST(Paired, EqualDifferencesHaveAnIntervalOfWidthZeroAndNoTStatistic) {
   EXPECT_FALSE(s.t.has_value());
   EXPECT_DOUBLE_EQ(s.ci_low.value(), 0.25);
   EXPECT_DOUBLE_EQ(s.ci_high.value(), 0.25);
-  EXPECT_DOUBLE_EQ(s.p_sign_flip.value(), 0.25);
-}
-
-TEST(SignFlip, ZeroDifferencesGiveOne) {
-  EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{0, 0, 0, 0}), 1.0);
-}
-
-TEST(SignFlip, CountsPatternsAsDoneByHand) {
-  // 1, 2, -4: |sum| = 1. Signed sums: +-7, +-5, +-3, +-1, so all 8 are at least 1.
-  EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{1, 2, -4}), 1.0);
-  // 1, 2, 4: |sum| = 7 is reached by 2 of 8.
-  EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{1, 2, 4}), 0.25);
-  // -1, 2, 4: |sum| = 5 is reached by +-7 and +-5: 4 of 8.
-  EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{-1, 2, 4}), 0.5);
-}
-
-TEST(SignFlip, TiesCountDespiteRounding) {
-  // 0.1 + 0.2 - 0.3 is not 0 in binary, but the observed pattern
-  // and its mirror tie with many others.
-  EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{0.1, 0.2, 0.3}), 0.25);
-  EXPECT_DOUBLE_EQ(sign_flip_p(std::vector<double>{0.1, 0.2, -0.3}), 1.0);
-}
-
-TEST(SignFlip, OneSignedDataReachTheSmallestPAtEveryExactSize) {
-  for (std::size_t n = 2; n <= kExactSignFlipMax; n += 3) {
-    std::vector<double> d;
-    for (std::size_t i = 0; i < n; ++i) d.push_back(-0.01 * static_cast<double>(i + 1));
-    EXPECT_DOUBLE_EQ(sign_flip_p(d), smallest_sign_flip_p(n)) << n;
-  }
-}
-
-TEST(SignFlip, SamplesLargeSetsAndSaysSo) {
-  std::vector<double> d(21, 1.0);
-  const PairedSummary s = summarize_pairs(d);
-  EXPECT_FALSE(s.p_exact);
-  // 2 / 2^21 is far below one of 100,000 samples: at most a few hits.
-  EXPECT_LT(s.p_sign_flip.value(), 1e-4);
-  EXPECT_GT(s.p_sign_flip.value(), 0.0);
-  EXPECT_EQ(sign_flip_p(d), sign_flip_p(d)) << "the sample is seeded";
-}
-
-TEST(SignFlip, TheSampledValueAgreesWithTheBinomial) {
-  // 24 differences of size 1, 17 positive: |sum| = 10, so p = P(|2B - 24| >= 10), B ~ Bin(24, 1/2).
-  std::vector<double> d(17, 1.0);
-  d.resize(24, -1.0);
-  double tail = 0;
-  for (int k = 0; k <= 24; ++k) {
-    if (std::abs(2 * k - 24) < 10) continue;
-    tail += std::exp(std::lgamma(25.0) - std::lgamma(k + 1.0) - std::lgamma(25.0 - k) -
-                     24 * std::log(2.0));
-  }
-  EXPECT_NEAR(sign_flip_p(d), tail, 5 * std::sqrt(tail / 100'000));
+  EXPECT_DOUBLE_EQ(s.sign_flip->p, 0.25);
 }
 
 TEST(Holm, AdjustsAsInTheTextbookExample) {
@@ -124,11 +75,51 @@ TEST(Holm, LeavesMissingTestsOutAndNeverExceedsOne) {
   EXPECT_DOUBLE_EQ(adjusted[2].value(), 1.0);
 }
 
-TEST(SmallestP, IsTheOneOfTheScientificBrief) {
-  EXPECT_DOUBLE_EQ(smallest_sign_flip_p(3), 0.25);
-  EXPECT_DOUBLE_EQ(smallest_sign_flip_p(5), 0.0625);
-  EXPECT_DOUBLE_EQ(smallest_sign_flip_p(6), 0.03125);
-  EXPECT_DOUBLE_EQ(smallest_sign_flip_p(1), 1.0);
+TEST(Paired, DifferencesNearTheLimitOfADoubleGiveAnAnswer) {
+  const PairedSummary one_sided = summarize_pairs(std::vector<double>{1.5e308, 1.6e308, 1.7e308});
+  EXPECT_NEAR(one_sided.mean / 1.6e308, 1, 1e-12);
+  EXPECT_DOUBLE_EQ(one_sided.sign_flip->p, 0.25);
+  EXPECT_NEAR(one_sided.sd.value() / 1e307, 1, 1e-9);
+  // +-1.7e308: the spread is finite, the ends of the interval are not.
+  const PairedSummary both = summarize_pairs(std::vector<double>{1.7e308, -1.7e308});
+  EXPECT_DOUBLE_EQ(both.mean, 0);
+  EXPECT_FALSE(both.ci_low.has_value());
+  EXPECT_FALSE(both.ci_high.has_value());
+  EXPECT_DOUBLE_EQ(both.sign_flip->p, 1.0);
+}
+
+TEST(Resolution, IsTheOneOfTheScientificBrief) {
+  EXPECT_DOUBLE_EQ(resolution_of(3).smallest_p, 0.25);
+  EXPECT_DOUBLE_EQ(resolution_of(5).smallest_p, 0.0625);
+  EXPECT_DOUBLE_EQ(resolution_of(6).smallest_p, 0.03125);
+  // science.md 6: with n = 5 a mean of .019 needs SD(d) <= .0153.
+  EXPECT_NEAR(resolution_of(5).half_width_sd, 2.7764451052 / std::sqrt(5.0), 1e-9);
+  EXPECT_NEAR(0.019 / resolution_of(5).half_width_sd, 0.0153, 5e-5);
+}
+
+TEST(Resolution, OneSeedResolvesNothing) {
+  const Resolution one = resolution_of(1);
+  EXPECT_EQ(one.smallest_p, 1);
+  EXPECT_TRUE(std::isinf(one.half_width_sd));
+  EXPECT_TRUE(std::isinf(one.effect_sd));
+}
+
+TEST(Resolution, TheEffectIsFoundWithItsPowerAndNeedsMoreThanTheHalfWidth) {
+  double last = 1e300;
+  for (const std::size_t n : {2, 3, 5, 10, 34, 1000}) {
+    const Resolution r = resolution_of(n);
+    const auto seeds = static_cast<double>(n);
+    EXPECT_NEAR(noncentral_t_two_sided_p(critical_t(n), seeds - 1, r.effect_sd * std::sqrt(seeds)),
+                kPower, 1e-9);
+    EXPECT_GT(r.effect_sd, r.half_width_sd) << n
+                                            << ": a difference of the half-width itself is "
+                                               "found about every other time only";
+    EXPECT_LT(r.effect_sd, last);
+    last = r.effect_sd;
+  }
+  // The textbook's 34 pairs for d = 0.5 (power .8078).
+  EXPECT_LT(resolution_of(34).effect_sd, 0.5);
+  EXPECT_GT(resolution_of(33).effect_sd, 0.5);
 }
 
 }  // namespace

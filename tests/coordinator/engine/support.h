@@ -135,6 +135,9 @@ class GatedStore final : public storage::Store {
   Result<std::vector<storage::AttemptRow>> attempts(TrialId id) const override {
     return inner.attempts(id);
   }
+  Result<std::vector<storage::StartRow>> starts(SweepId id) const override {
+    return inner.starts(id);
+  }
   Result<std::vector<storage::WorkerRow>> workers() const override { return inner.workers(); }
   Result<std::vector<std::string>> metric_names(TrialId id) const override {
     return inner.metric_names(id);

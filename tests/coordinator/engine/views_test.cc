@@ -56,6 +56,7 @@ class ViewsTest : public ::testing::Test {
     reports.ref = ref;
     protocol::StartedReport started;
     started.resumed_step = 40;
+    started.data_hash = "0f1e";
     reports.reports.push_back({1, 1, started});
     reports.reports.push_back({2, 2, protocol::MetricReport{10, 640, {{"train_loss", 3.5}}}});
     protocol::EndReport end;
@@ -150,14 +151,16 @@ TEST_F(ViewsTest, AFinishedSweepHasItsPairedTable) {
   run_all([](const protocol::TrialSpec& spec) {
     return (spec.candidate_name == "wide" ? 2.5 : 3.0) + 0.25 * static_cast<double>(spec.seed);
   });
-  const auto table = views_->compare(id, "", "").value();
+  const auto answer = views_->compare(id, "", "").value();
+  const analysis::ComparisonTable& table = *answer;
   ASSERT_EQ(table.rows.size(), 2u);
   EXPECT_EQ(table.baseline, "plain");
   EXPECT_EQ(table.rows[1].name, "wide");
   EXPECT_EQ(table.rows[1].paired.n, 2u);
   EXPECT_DOUBLE_EQ(table.rows[1].paired.mean, -0.5);
-  EXPECT_DOUBLE_EQ(table.rows[1].paired.p_sign_flip.value(), 0.5);
+  EXPECT_DOUBLE_EQ(table.rows[1].paired.sign_flip->p, 0.5);
   EXPECT_DOUBLE_EQ(table.rows[1].tokens_per_s.value(), 1000.0);
+  EXPECT_EQ(table.rows[1].unverified, 0u) << "what trainers said at their start was read";
   EXPECT_EQ(views_->compare(id, "nobody", "").error().code(), Code::kInvalidArgument);
 }
 

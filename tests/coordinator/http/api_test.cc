@@ -259,6 +259,57 @@ TEST_F(ApiTest, ComparesPairedBySeed) {
   EXPECT_EQ(table.at("rows").at(1).at("pairs"), 2);
   EXPECT_TRUE(table.at("rows").at(0).at("difference").is_null());
   EXPECT_EQ(table.at("smallest_p"), 0.5);
+  EXPECT_EQ(table.at("rows").at(1).at("status"), "complete");
+  EXPECT_EQ(table.at("best"), table.at("rows").at(1).at("candidate"));
+  const auto page = json("/api/v1/compare?sweep=taper&order=difference&limit=1&differences=0");
+  EXPECT_EQ(page.at("rows").size(), 1u);
+  EXPECT_EQ(page.at("next_offset"), 1);
+  EXPECT_FALSE(page.at("rows").at(0).contains("differences"));
+}
+
+TEST_F(ApiTest, NoPageOfAComparisonIsOver100Kilobytes) {
+  // 2,000 candidates x 25 seeds, put into the store as if an earlier coordinator had run them.
+  std::vector<storage::Mutation> batch;
+  submit("large");
+  const SweepId id = views_->find_sweep("large").value();
+  const auto made = views_->candidates(id).value();
+  std::uint64_t trial_id = 1'000'000;
+  for (std::uint32_t c = 0; c < 2'000; ++c) {
+    storage::CandidateRow candidate = made.front();
+    if (c >= made.size()) {
+      candidate.index = c;
+      candidate.name = "candidate with a \"quoted\" name " + std::to_string(c);
+      batch.emplace_back(candidate);
+    }
+    for (std::uint64_t seed = 1'000'000'000'001; seed <= 1'000'000'000'025; ++seed) {
+      storage::TrialRow trial;
+      trial.id = TrialId{++trial_id};
+      trial.sweep = id;
+      trial.candidate = c;
+      trial.seed = seed;
+      trial.state = c % 9 == 1 && seed % 5 == 0 ? storage::TrialState::kFailed
+                                                : storage::TrialState::kCompleted;
+      trial.objective = 3 + 1.0 / static_cast<double>(trial_id % 997 + 3);
+      trial.final_values = {{"tokens_per_s", 1e6 / static_cast<double>(trial_id % 89 + 7)}};
+      batch.emplace_back(std::move(trial));
+    }
+  }
+  ASSERT_TRUE(store_.inner.commit(batch).is_ok());
+  std::uint64_t offset = 0;
+  std::size_t rows = 0;
+  std::size_t largest = 0;
+  do {
+    const Response response =
+        get("/api/v1/compare?sweep=large&order=difference&offset=" + std::to_string(offset));
+    ASSERT_EQ(response.status, 200) << response.body;
+    EXPECT_LE(response.body.size(), 100'000u);
+    largest = std::max(largest, response.body.size());
+    const auto page = nlohmann::json::parse(response.body, nullptr, false);
+    rows += page.at("rows").size();
+    offset = page.at("next_offset");
+  } while (offset != 0);
+  EXPECT_EQ(rows, 2'000u);
+  EXPECT_GT(largest, 70'000u) << "pages are filled";
 }
 
 TEST_F(ApiTest, EventsAreReadForwardsOrFromTheEnd) {

@@ -4,7 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -45,6 +49,52 @@ TEST_F(HttpServerTest, DecodesPathAndQuery) {
   const auto answer = get(port_, "/a%20b/c?x=1%262&y=a+b&z");
   EXPECT_EQ(status_of_answer(answer), 200);
   EXPECT_EQ(body_of(answer), "GET /a b/c x=1&2 y=a b z=");
+}
+
+TEST_F(HttpServerTest, QuickPathsAreAnsweredWhileAllOthersHang) {
+  std::mutex mutex;
+  std::condition_variable released;
+  bool go = false;
+  std::atomic<int> hanging{0};
+  Options options;
+  options.listen = "127.0.0.1:0";
+  options.quick = [](std::string_view path) { return path == "/healthz"; };
+  options.work_waiting_max = 4;
+  auto server = Server::start(options, [&](const Request& request) {
+    Response response;
+    if (request.path != "/healthz") {
+      ++hanging;
+      std::unique_lock lock(mutex);
+      released.wait(lock, [&] { return go; });
+    }
+    response.body = request.path;
+    return response;
+  });
+  ASSERT_TRUE(server.has_value()) << server.error().message();
+  const int port = (*server)->port();
+  std::atomic<int> answered{0};
+  std::atomic<int> refused{0};
+  std::vector<std::jthread> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.emplace_back([&, i] {
+      const auto answer = get(port, "/slow/" + std::to_string(i));
+      if (status_of_answer(answer) == 503) {
+        ++refused;
+      } else if (body_of(answer) == "/slow/" + std::to_string(i)) {
+        ++answered;
+      }
+    });
+  }
+  // Three run, four wait, the others are told so at once.
+  EXPECT_TRUE(eventually([&] { return hanging == 3 && refused == 5; }));
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(body_of(get(port, "/healthz")), "/healthz");
+  {
+    const std::scoped_lock lock(mutex);
+    go = true;
+  }
+  released.notify_all();
+  clients.clear();
+  EXPECT_EQ(answered, 7);
 }
 
 TEST_F(HttpServerTest, KeepsAConnectionForSeveralRequests) {

@@ -59,12 +59,20 @@ TEST(ConvertRows, TheBaselineOfAComparisonHasNoDifference) {
   table.rows[1].differences = {-0.5, -0.25};
   table.rows[1].seeds = {1, 2};
   table.rows[1].paired = analysis::summarize_pairs(table.rows[1].differences);
-  const v1::CompareResponse proto = to_proto(table);
+  analysis::PageRequest request;
+  v1::CompareResponse proto = to_proto(table, analysis::page_of(table, request));
+  EXPECT_EQ(proto.total(), 2u);
   EXPECT_EQ(proto.rows(0).seeds(), 2u);
   EXPECT_FALSE(proto.rows(0).has_difference());
   EXPECT_DOUBLE_EQ(proto.rows(1).difference(), -0.375);
   EXPECT_TRUE(proto.rows(1).has_ci_low());
   EXPECT_EQ(proto.rows(1).differences_size(), 2);
+  request.offset = 1;
+  request.differences = false;
+  proto = to_proto(table, analysis::page_of(table, request));
+  ASSERT_EQ(proto.rows_size(), 1);
+  EXPECT_TRUE(proto.rows(0).has_difference()) << "the second row is no baseline on its own page";
+  EXPECT_EQ(proto.rows(0).differences_size(), 0);
 }
 
 TEST(ConvertRows, NullCellsStayApartFromEmptyText) {

@@ -280,6 +280,15 @@ TEST_F(ServerTest, AWorkerRunsASweepToItsPairedTable) {
   ASSERT_EQ(table.rows_size(), 2);
   EXPECT_DOUBLE_EQ(table.rows(1).difference(), -1.0);
   EXPECT_DOUBLE_EQ(table.rows(1).p_sign_flip(), 0.5);
+  EXPECT_EQ(table.rows(1).status(), "complete");
+  EXPECT_EQ(table.best(), table.rows(1).candidate());
+  EXPECT_EQ(table.next_offset(), 0u);
+  compare.set_limit(1);
+  ASSERT_TRUE(call(&Stub::Compare, compare, &table).ok());
+  EXPECT_EQ(table.rows_size(), 1);
+  EXPECT_EQ(table.next_offset(), 1u);
+  compare.set_order("loss");
+  EXPECT_EQ(call(&Stub::Compare, compare, &table).error_code(), grpc::INVALID_ARGUMENT);
 
   v1::ListTrialsRequest list;
   list.mutable_sweep()->set_name("taper");

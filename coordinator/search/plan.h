@@ -1,4 +1,6 @@
-// `tailor plan`: what a sweep will run, before anything runs.
+// `tailor plan`: what a sweep will run, before anything runs. The points of the space are those
+// that the sweep's own search algorithm draws, in its order, before it has heard of any result.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +10,22 @@
 
 #include "sweep/candidate.h"
 
-namespace tailor::sweep {
+namespace tailor::search {
 
 struct PlanRow {
   std::string name;
-  Point point;
+  sweep::Point point;
   bool feasible = false;
   std::string reason;  ///< why not feasible, or "same architecture as NAME" for a duplicate
   std::string duplicate_of;
-  Candidate candidate;        ///< valid when feasible
-  double training_flops = 0;  ///< of one trial
+  sweep::Candidate candidate;  ///< valid when feasible
+  double training_flops = 0;   ///< of one trial
   /// Estimate: weights, gradients, moments (16 bytes a parameter) and activations.
   std::uint64_t memory_bytes = 0;
 };
 
 struct Plan {
-  Spec spec;
+  sweep::Spec spec;
   std::vector<PlanRow> rows;   ///< at most `rows_max`; the rest is counted
   std::uint64_t points = 0;    ///< named candidates + points of the space that will be tried
   std::uint64_t feasible = 0;  ///< of those looked at
@@ -31,15 +33,11 @@ struct Plan {
   std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of those, by `reason_kind`
   std::uint64_t duplicates = 0;
   std::uint64_t trials = 0;  ///< feasible distinct candidates x seeds; of those looked at
-  bool exhaustive = true;  ///< false when the space was larger than `rows_max` and was only sampled
-  /// Two-sided level that a sign-flip test over these seeds can reach at best: 2 / 2^n.
-  double smallest_p = 1;
-  /// Smallest mean paired difference whose 95 % t-interval excludes 0, in units of the SD of the
-  /// differences: t_{0.975, n-1} / sqrt(n); infinite for n = 1.
-  double resolvable_effect_sd = 0;
+  bool exhaustive = true;    ///< false when there are more points than `rows_max`
 };
 
-/// Cost: one `resolve` a row.
-Plan make_plan(const Spec& spec, std::size_t rows_max = 10'000);
+/// Cost: one `resolve` a row. Errors: kInvalidArgument, of `make_algorithm`: the coordinator would
+/// refuse the sweep with the same words.
+Result<Plan> make_plan(const sweep::Spec& spec, std::size_t rows_max = 10'000);
 
-}  // namespace tailor::sweep
+}  // namespace tailor::search

@@ -1,22 +1,20 @@
-#include "sweep/plan.h"
+#include "coordinator/search/plan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
-#include "base/stats.h"
+#include "coordinator/search/algorithm.h"
 
-namespace tailor::sweep {
+namespace tailor::search {
 namespace {
 
 /// Weights, gradients and two moments in fp32, the bf16 copies of the weights, and the activations
 /// that a backward pass needs of one micro batch: per token and layer the norms, q, k, v, attention
 /// output and three hidden vectors a sub-MLP, plus one chunk of logits.
 /// An estimate for planning only.
-std::uint64_t estimate_memory(const Candidate& candidate, std::int64_t sequence_length) {
+std::uint64_t estimate_memory(const sweep::Candidate& candidate, std::int64_t sequence_length) {
   const shape::Architecture& a = candidate.architecture;
   const protocol::TrainSpec& train = candidate.train;
   const bool bf16 = train.precision == protocol::Precision::kBf16;
@@ -42,45 +40,37 @@ std::uint64_t estimate_memory(const Candidate& candidate, std::int64_t sequence_
 
 class Planner {
  public:
-  Planner(const Spec& spec, std::size_t rows_max) : rows_max_(rows_max) { plan_.spec = spec; }
+  Planner(const sweep::Spec& spec, std::size_t rows_max) : rows_max_(rows_max) {
+    plan_.spec = spec;
+  }
 
-  Plan run() {
-    const Spec& spec = plan_.spec;
+  Result<Plan> run() {
+    const sweep::Spec& spec = plan_.spec;
     // The baseline first, as it is resolved first.
     for (const bool baseline : {true, false}) {
-      for (const NamedCandidate& named : spec.candidates) {
+      for (const sweep::NamedCandidate& named : spec.candidates) {
         if ((named.name == spec.baseline) != baseline) continue;
         ++plan_.points;
         add(named.name, named.overrides);
       }
     }
-    if (!spec.space.empty()) {
-      if (spec.search.algorithm == "random") {
-        add_random();
-      } else {
-        add_grid();
-      }
-    }
+    if (!spec.space.empty()) TAILOR_RETURN_IF_ERROR(add_space());
     plan_.trials = (plan_.feasible - plan_.duplicates) * spec.seeds.size();
-    const auto n = static_cast<double>(spec.seeds.size());
-    plan_.smallest_p = std::min(1.0, 2 * std::pow(0.5, n));
-    plan_.resolvable_effect_sd = n < 2 ? std::numeric_limits<double>::infinity()
-                                       : student_t_quantile(0.975, n - 1) / std::sqrt(n);
     return std::move(plan_);
   }
 
  private:
   bool full() const { return plan_.rows.size() >= rows_max_; }
 
-  void add(const std::string& name, const Point& point) {
+  void add(const std::string& name, const sweep::Point& point) {
     if (full()) {
       plan_.exhaustive = false;
       return;
     }
     PlanRow row;
-    row.name = name.empty() ? point_name(point) : name;
+    row.name = name.empty() ? sweep::point_name(point) : name;
     row.point = point;
-    auto candidate = resolve(plan_.spec, row.name, point);
+    auto candidate = sweep::resolve(plan_.spec, row.name, point);
     if (candidate) {
       ++plan_.feasible;
       row.feasible = true;
@@ -98,46 +88,25 @@ class Planner {
     } else {
       ++plan_.infeasible;
       row.reason = candidate.error().message();
-      ++plan_.infeasible_reasons[reason_kind(row.reason)];
+      ++plan_.infeasible_reasons[sweep::reason_kind(row.reason)];
     }
     plan_.rows.push_back(std::move(row));
   }
 
-  void add_grid() {
-    const Spec& spec = plan_.spec;
-    const std::uint64_t size = search_size(spec);
-    plan_.points += size;
-    for (std::uint64_t i = 0; i < size; ++i) {
-      if (full()) {
-        plan_.exhaustive = false;
-        return;
-      }
-      add("", grid_point(spec, i));
-    }
-  }
-
-  /// The distinct points that the random search will draw, in its order.
-  void add_random() {
-    constexpr int kRepeatsMax = 10'000;  // as coordinator/search/random.cc: a small space ends here
-    const Spec& spec = plan_.spec;
-    const std::uint64_t wanted = search_size(spec);
-    std::unordered_set<std::string> seen;
-    int repeats = 0;
-    for (std::uint64_t i = 0; seen.size() < wanted && repeats < kRepeatsMax; ++i) {
-      if (full()) {
-        plan_.exhaustive = false;
-        plan_.points += wanted - seen.size();
-        return;
-      }
-      const Point point = random_point(spec, spec.search.seed, i);
-      if (!seen.insert(point_name(point)).second) {
-        ++repeats;
-        continue;
-      }
-      repeats = 0;
+  /// What the search of the sweep draws, one point after the other, as `core::refill` asks for it.
+  Status add_space() {
+    auto algorithm = make_algorithm(plan_.spec.search.algorithm, plan_.spec);
+    if (!algorithm) return algorithm.error();
+    while (!full()) {
+      const std::vector<sweep::Point> points = (*algorithm)->suggest(1);
+      if (points.empty()) return Status::ok();
       ++plan_.points;
-      add("", point);
+      add("", points.front());
     }
+    const std::uint64_t left = (*algorithm)->remaining().value_or(1);
+    plan_.points += left;
+    if (left > 0) plan_.exhaustive = false;
+    return Status::ok();
   }
 
   const std::size_t rows_max_;
@@ -147,6 +116,8 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(const Spec& spec, std::size_t rows_max) { return Planner(spec, rows_max).run(); }
+Result<Plan> make_plan(const sweep::Spec& spec, std::size_t rows_max) {
+  return Planner(spec, rows_max).run();
+}
 
-}  // namespace tailor::sweep
+}  // namespace tailor::search

@@ -1,0 +1,155 @@
+// Paired tables from rows: computed once while nothing changes, and never old.
+#include "coordinator/engine/comparisons.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "storage/memory_store.h"
+
+namespace tailor::engine {
+namespace {
+
+using storage::Mutation;
+using storage::TrialRow;
+using storage::TrialState;
+
+/// Sweep 1 with `candidates` x `seeds` completed trials; candidate c has the loss 3 - c / 100 and a
+/// little of its seed.
+class ComparisonsTest : public ::testing::Test {
+ protected:
+  void fill(std::uint32_t candidates, std::uint64_t seeds) {
+    std::vector<Mutation> batch;
+    storage::SweepRow sweep;
+    sweep.id = SweepId{1};
+    sweep.name = "s";
+    batch.emplace_back(sweep);
+    storage::WorkerRow worker;
+    worker.id = WorkerId{1};
+    worker.name = "w";
+    batch.emplace_back(worker);
+    std::uint64_t id = 0;
+    for (std::uint32_t c = 0; c < candidates; ++c) {
+      storage::CandidateRow candidate;
+      candidate.sweep = SweepId{1};
+      candidate.index = c;
+      candidate.name = "c" + std::to_string(c);
+      batch.emplace_back(candidate);
+      for (std::uint64_t seed = 1; seed <= seeds; ++seed) add(batch, ++id, c, seed, "data");
+    }
+    ASSERT_TRUE(store_.commit(batch).is_ok());
+    happen();
+  }
+
+  static void add(std::vector<Mutation>& batch, std::uint64_t id, std::uint32_t candidate,
+                  std::uint64_t seed, const std::string& data) {
+    TrialRow trial;
+    trial.id = TrialId{id};
+    trial.sweep = SweepId{1};
+    trial.candidate = candidate;
+    trial.seed = seed;
+    trial.state = TrialState::kCompleted;
+    trial.attempts = 1;
+    trial.objective = 3 - candidate / 100.0 + 1e-3 * static_cast<double>((seed * 7 + id) % 11);
+    batch.emplace_back(trial);
+    storage::AttemptRow attempt;
+    attempt.id = {TrialId{id}, 1};
+    attempt.token = id;
+    attempt.worker = WorkerId{1};
+    attempt.started_json = R"({"data_hash":")" + data + R"(","version":"0.1.0"})";
+    batch.emplace_back(attempt);
+  }
+
+  /// Something of the sweep changed.
+  void happen(SweepId sweep = SweepId{1}) {
+    storage::EventRow event;
+    event.kind = "trial_completed";
+    event.sweep = sweep;
+    ASSERT_TRUE(store_.commit(std::vector<Mutation>{event}).is_ok());
+  }
+
+  storage::MemoryStore store_;
+  Comparisons comparisons_{store_};
+};
+
+TEST_F(ComparisonsTest, ATableIsComputedOnceWhileNothingOfItsSweepChanges) {
+  fill(3, 4);
+  const auto first = comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_EQ(first->rows.size(), 3u);
+  happen(SweepId{2});
+  EXPECT_EQ(comparisons_.get(SweepId{1}, "c0", "").value(), first);
+  EXPECT_EQ(comparisons_.computed(), 1u);
+  comparisons_.get(SweepId{1}, "c1", "").value();
+  EXPECT_EQ(comparisons_.computed(), 2u) << "another baseline is another table";
+}
+
+TEST_F(ComparisonsTest, AChangeOfTheSweepIsSeen) {
+  fill(2, 3);
+  const auto before = comparisons_.get(SweepId{1}, "c0", "").value();
+  std::vector<Mutation> batch;
+  add(batch, 100, 1, 4, "data");
+  add(batch, 101, 0, 4, "data");
+  ASSERT_TRUE(store_.commit(batch).is_ok());
+  happen();
+  const auto after = comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_EQ(before->rows[1].paired.n, 3u);
+  EXPECT_EQ(after->rows[1].paired.n, 4u);
+  EXPECT_GT(after->as_of, before->as_of);
+}
+
+TEST_F(ComparisonsTest, WhoAsksForTheSameAtOnceWaitsForOneTable) {
+  fill(50, 20);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back(
+        [this] { EXPECT_TRUE(comparisons_.get(SweepId{1}, "c0", "").has_value()); });
+  }
+  threads.clear();
+  EXPECT_EQ(comparisons_.computed(), 1u);
+}
+
+TEST_F(ComparisonsTest, OnlyTheNewestTablesAreKept) {
+  fill(12, 2);
+  for (int c = 0; c < 12; ++c) {
+    comparisons_.get(SweepId{1}, "c" + std::to_string(c), "").value();
+  }
+  comparisons_.get(SweepId{1}, "c11", "").value();
+  EXPECT_EQ(comparisons_.computed(), 12u);
+  comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_EQ(comparisons_.computed(), 13u) << "the oldest were let go";
+}
+
+TEST_F(ComparisonsTest, WhatTrialsWereTrainedOnComesFromTheirStarts) {
+  fill(2, 2);
+  std::vector<Mutation> batch;
+  add(batch, 100, 0, 3, "data");
+  add(batch, 101, 1, 3, "other data");
+  ASSERT_TRUE(store_.commit(batch).is_ok());
+  happen();
+  const auto table = comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_EQ(table->rows[1].paired.n, 2u);
+  EXPECT_EQ(table->rows[1].other_data, 1u);
+}
+
+TEST_F(ComparisonsTest, FourHundredCandidatesOfTwentyFiveSeedsTakeNoSeconds) {
+  // 0.5 s are the aim on a quiet machine, optimised; 4.9 s were seen once. A machine under load and
+  // an unoptimised build get 20 s.
+  fill(400, 25);
+  const SystemClock clock;
+  const MonotonicMs begin = clock.now_ms();
+  const auto table = comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_LT(clock.now_ms() - begin, 20'000);
+  EXPECT_EQ(table->rows.size(), 400u);
+  EXPECT_EQ(table->rows[399].paired.sign_flip->draws, 0u) << "25 seeds are exact";
+  EXPECT_EQ(table->best, 399u);
+}
+
+TEST_F(ComparisonsTest, ASweepWithoutCandidatesIsAnErrorWithWords) {
+  EXPECT_EQ(comparisons_.get(SweepId{1}, "c0", "").error().code(), Code::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tailor::engine
