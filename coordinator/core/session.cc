@@ -222,6 +222,10 @@ void on_session_message(Transition& t, const SessionMessage& event) {
     on_log_chunk(t, worker, *chunk);
   } else if (const auto* draining = std::get_if<protocol::Draining>(&event.message)) {
     on_draining(t, worker, *draining);
+  } else if (const auto* refused = std::get_if<protocol::Refused>(&event.message)) {
+    if (Trial* trial = live_trial(t.state, worker, refused->ref)) {
+      end_attempt(t, *trial, refused->end, refused->reason, nullptr);
+    }
   } else {
     t.close(event.session,
             {Code::kInvalidArgument, "Hello may only be the first message of a stream"});

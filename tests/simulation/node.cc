@@ -240,6 +240,7 @@ void Node::execute(const agent::PersistAck& effect) {
 void Node::execute(const agent::PersistEnd& effect) {
   disk_[effect.ref].end = effect.report;  // also for attempts that never had a process
   ledger_.wrote(effect.ref, effect.report);
+  later(c_.up_to(20), agent::EndPersisted{effect.ref, effect.report.sequence});
 }
 
 void Node::execute(const agent::ForgetAttempt& effect) {

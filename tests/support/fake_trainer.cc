@@ -16,6 +16,9 @@
 //         nan oom data user  an end with that class       mute   exit code 5 without an end
 //         crash              SIGSEGV                       exit0  exit code 0 without an end
 //         kill               SIGKILL to itself             hang   deaf to SIGTERM and to its lease
+//         freeze SIGSTOP to itself
+//     FAKE_LEAVES            leaves=      leaves a process behind that sleeps in a session of its
+//                                         own: "child", or "bare", which has no environment either
 //     FAKE_LOG_BYTES         log_bytes=   prints lines "attempt A step S ..." of so many bytes at
 //     each
 //                                         step (default 0), first a line that is not UTF-8, last
@@ -26,6 +29,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,7 +66,8 @@ struct Behaviour {
   std::int64_t step_ms = 5;
   std::int64_t checkpoint_every = 10;
   std::int64_t log_bytes = 0;
-  std::string fail;  // "" = succeeds
+  std::string fail;    // "" = succeeds
+  std::string leaves;  // "" = nothing
   std::int64_t fail_step = 3;
   std::int64_t fail_attempts = 1 << 30;
 };
@@ -97,6 +102,7 @@ Behaviour behaviour_of(const protocol::TrialSpec& spec) {
     read_number(b.fail.substr(at + 1), &b.fail_step);
     b.fail.resize(at);
   }
+  b.leaves = setting(name, "leaves", "FAKE_LEAVES").value_or("");
   if (spec.attempt > b.fail_attempts) b.fail.clear();
   b.steps = std::max<std::int64_t>(b.steps, 1);
   b.checkpoint_every = std::max<std::int64_t>(b.checkpoint_every, 1);
@@ -122,6 +128,7 @@ class Trainer {
       std::fprintf(stderr, "fake_trainer: cannot write reports in %s\n", dir_.c_str());
       return static_cast<int>(TrainerExit::kInfrastructure);
     }
+    if (!behaviour_.leaves.empty()) leave_behind(behaviour_.leaves == "bare");
     const std::int64_t start = resume();
     report(started(start));
     std::printf("fake_trainer: %s from step %ld of %ld\n", spec_.candidate_name.c_str(),
@@ -151,6 +158,23 @@ class Trainer {
   }
 
  private:
+  /// A daemon of the trainer's: its parent is gone at once, its group and session are its own.
+  static void leave_behind(bool bare) {
+    const pid_t child = ::fork();
+    if (child > 0) {
+      ::waitpid(child, nullptr, 0);
+      return;
+    }
+    if (child < 0) return;
+    ::setsid();
+    if (::fork() != 0) std::_Exit(0);
+    char sleep[] = "/bin/sleep", time[] = "300";
+    char* argv[] = {sleep, time, nullptr};
+    char* nothing[] = {nullptr};
+    ::execve(sleep, argv, bare ? nothing : environ);
+    std::_Exit(127);
+  }
+
   protocol::StartedReport started(std::int64_t step) const {
     protocol::StartedReport report;
     report.pid = ::getpid();
@@ -244,6 +268,7 @@ class Trainer {
     if (kind == "exit0") return 0;
     if (kind == "crash") ::raise(SIGSEGV);
     if (kind == "kill") ::raise(SIGKILL);
+    if (kind == "freeze") ::raise(SIGSTOP);
     if (kind == "hang") {
       ::signal(SIGTERM, SIG_IGN);
       // Not for ever, so that a failed test leaves nothing behind.

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -34,6 +36,44 @@ std::optional<std::uint32_t> parse_number(const std::string& name) {
   return value;
 }
 
+/// What the name of an attempt's folder says.
+struct FolderName {
+  std::uint32_t attempt = 0;
+  std::uint64_t generation = 0;
+  std::uint32_t first_rank = 0;
+  friend auto operator<=>(const FolderName&, const FolderName&) = default;
+};
+std::uint64_t generation_of(FencingToken token) { return token >> 40; }
+
+std::string to_text(const FolderName& name) {
+  std::string text = std::to_string(name.attempt);
+  if (name.generation != 0) text += fmt::format("-{:x}", name.generation);
+  if (name.first_rank != 0) text += fmt::format(".r{}", name.first_rank);
+  return text;
+}
+
+std::optional<FolderName> parse_folder_name(const std::string& text) {
+  FolderName name;
+  std::string rest = text;
+  if (const std::size_t dot = rest.find(".r"); dot != std::string::npos) {
+    const auto rank = parse_number(rest.substr(dot + 2));
+    if (!rank) return std::nullopt;
+    name.first_rank = *rank;
+    rest.resize(dot);
+  }
+  if (const std::size_t dash = rest.find('-'); dash != std::string::npos) {
+    const char* const end = rest.data() + rest.size();
+    const auto [at, failure] = std::from_chars(rest.data() + dash + 1, end, name.generation, 16);
+    if (failure != std::errc() || at != end) return std::nullopt;
+    rest.resize(dash);
+  }
+  const auto number = parse_number(rest);
+  if (!number) return std::nullopt;
+  name.attempt = *number;
+  if (to_text(name) != text) return std::nullopt;  // one spelling alone
+  return name;
+}
+
 std::optional<TrialId> parse_trial_folder(const std::string& name) {
   if (name.empty() || name.front() != TrialTag::kPrefix) return std::nullopt;
   return TrialId::parse(name);
@@ -55,13 +95,20 @@ Result<std::vector<std::string>> names_in(const std::string& folder) {
 
 }  // namespace
 
-std::string AttemptDirectory::path_of(const std::string& trials_dir, const AttemptId& attempt) {
-  return fmt::format("{}/{}/{}", trials_dir, attempt.trial.to_string(), attempt.number);
+std::string attempt_folder_name(const protocol::AttemptRef& ref, std::uint32_t first_rank) {
+  return to_text({ref.attempt.number, generation_of(ref.token), first_rank});
+}
+
+std::string AttemptDirectory::path_of(const std::string& trials_dir,
+                                      const protocol::AttemptRef& ref, std::uint32_t first_rank) {
+  return fmt::format("{}/{}/{}", trials_dir, ref.attempt.trial.to_string(),
+                     attempt_folder_name(ref, first_rank));
 }
 
 Result<AttemptDirectory> AttemptDirectory::create(const std::string& trials_dir,
-                                                  const AttemptId& attempt) {
-  const std::string path = path_of(trials_dir, attempt);
+                                                  const protocol::AttemptRef& ref,
+                                                  std::uint32_t first_rank) {
+  const std::string path = path_of(trials_dir, ref, first_rank);
   const std::string parent = path.substr(0, path.find_last_of('/'));
   std::error_code failure;
   fs::create_directories(parent, failure);
@@ -73,9 +120,27 @@ Result<AttemptDirectory> AttemptDirectory::create(const std::string& trials_dir,
     }
     return error(errno_status(errno, "create", path));
   }
-  const Status synced = sync_directory(parent);
-  if (!synced) return error(synced);
   return AttemptDirectory(path);
+}
+
+Status AttemptDirectory::sync() const {
+  for (const char* name : {"spec.json", kNote}) {
+    const int fd = ::open(file(name).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno_status(errno, "open", file(name));
+    const bool done = ::fsync(fd) == 0;
+    const int failure = errno;
+    ::close(fd);
+    if (!done) return errno_status(failure, "sync", file(name));
+  }
+  TAILOR_RETURN_IF_ERROR(sync_directory(path_));
+  const std::string trial = path_.substr(0, path_.find_last_of('/'));
+  TAILOR_RETURN_IF_ERROR(sync_directory(trial));
+  return sync_directory(trial.substr(0, trial.find_last_of('/')));
+}
+
+void AttemptDirectory::discard() const {
+  for (const char* name : {"spec.json", "lease", "log", kNote}) ::unlink(file(name).c_str());
+  ::rmdir(path_.c_str());  // empty, or it stays
 }
 
 Status AttemptDirectory::write_note(const AttemptNote& note) const {
@@ -89,8 +154,15 @@ Status AttemptDirectory::write_note(const AttemptNote& note) const {
   j["start_time"] = note.process.start_time;
   j["boot_id"] = note.process.boot_id;
   j["acked_sequence"] = note.acked_sequence;
+  j["first_rank"] = note.gang.first_rank;
+  j["ranks"] = note.gang.ranks;
+  j["world"] = note.gang.world;
+  j["progress_limit_ms"] = note.limits.progress_ms;
+  j["time_limit_ms"] = note.limits.time_ms;
+  j["started_ms"] = note.started_ms;
+  j["cgroup"] = note.cgroup;
   return write_file_atomic(file(kNote),
-                           j.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+                           j.dump(2, ' ', false, json::error_handler_t::replace) + "\n", false);
 }
 
 Result<AttemptNote> AttemptDirectory::read_note() const {
@@ -112,6 +184,14 @@ Result<AttemptNote> AttemptDirectory::read_note() const {
     note.process.start_time = j.at("start_time").get<std::uint64_t>();
     note.process.boot_id = j.at("boot_id").get<std::string>();
     note.acked_sequence = j.at("acked_sequence").get<std::uint64_t>();
+    // Not in the notes of earlier versions.
+    note.gang.first_rank = j.value("first_rank", note.gang.first_rank);
+    note.gang.ranks = j.value("ranks", note.gang.ranks);
+    note.gang.world = j.value("world", note.gang.world);
+    note.limits.progress_ms = j.value("progress_limit_ms", note.limits.progress_ms);
+    note.limits.time_ms = j.value("time_limit_ms", note.limits.time_ms);
+    note.started_ms = j.value("started_ms", note.started_ms);
+    note.cgroup = j.value("cgroup", note.cgroup);
     return note;
   } catch (const json::exception& problem) {
     return error(Code::kDataLoss, fmt::format("{} is damaged: {}", file(kNote), problem.what()));
@@ -119,7 +199,7 @@ Result<AttemptNote> AttemptDirectory::read_note() const {
 }
 
 Status AttemptDirectory::write_spec(const protocol::TrialSpec& spec) const {
-  return write_file_atomic(file("spec.json"), protocol::to_json(spec));
+  return write_file_atomic(file("spec.json"), protocol::to_json(spec), false);
 }
 
 Status AttemptDirectory::write_lease(MonotonicMs deadline_ms) const {
@@ -154,17 +234,21 @@ Status AttemptDirectory::finish() const {
 }
 
 std::vector<std::string> checkpoint_folders(const std::string& trials_dir,
-                                            const AttemptId& attempt) {
-  const std::string trial_dir = trials_dir + "/" + attempt.trial.to_string();
-  std::vector<std::uint32_t> numbers;
-  for (const std::string& name : names_in(trial_dir).value_or(std::vector<std::string>())) {
-    const auto number = parse_number(name);
-    if (number && *number != attempt.number) numbers.push_back(*number);
+                                            const protocol::AttemptRef& ref) {
+  const std::string trial_dir = trials_dir + "/" + ref.attempt.trial.to_string();
+  const std::string own = attempt_folder_name(ref);
+  std::vector<FolderName> names;
+  for (const std::string& text : names_in(trial_dir).value_or(std::vector<std::string>())) {
+    const auto name = parse_folder_name(text);
+    // Rank 0 alone writes checkpoints.
+    if (name && name->first_rank == 0 && text != own) names.push_back(*name);
   }
-  std::sort(numbers.rbegin(), numbers.rend());
+  std::sort(names.begin(), names.end(), [](const FolderName& a, const FolderName& b) {
+    return std::pair(a.generation, a.attempt) > std::pair(b.generation, b.attempt);
+  });
   std::vector<std::string> folders;
-  for (const std::uint32_t number : numbers) {
-    std::string folder = fmt::format("{}/{}/checkpoints", trial_dir, number);
+  for (const FolderName& name : names) {
+    std::string folder = fmt::format("{}/{}/checkpoints", trial_dir, to_text(name));
     std::error_code failure;
     if (fs::is_directory(folder, failure)) folders.push_back(std::move(folder));
   }
@@ -181,9 +265,9 @@ Result<std::vector<AttemptNote>> find_attempts(const std::string& trials_dir,
     if (!trial) continue;
     for (const std::string& name :
          names_in(trials_dir + "/" + trial_name).value_or(std::vector<std::string>())) {
-      const auto number = parse_number(name);
-      if (!number) continue;
-      const AttemptDirectory directory(AttemptDirectory::path_of(trials_dir, {*trial, *number}));
+      const auto parsed = parse_folder_name(name);
+      if (!parsed) continue;
+      const AttemptDirectory directory(trials_dir + "/" + trial_name + "/" + name);
       Result<AttemptNote> note = directory.read_note();
       if (!note && note.error().code() == Code::kNotFound) continue;
       if (!note) {
@@ -191,7 +275,8 @@ Result<std::vector<AttemptNote>> find_attempts(const std::string& trials_dir,
         continue;
       }
       if (note->worker_name != worker_name) continue;
-      if (note->ref.attempt != AttemptId{*trial, *number}) {
+      if (note->ref.attempt != AttemptId{*trial, parsed->attempt} ||
+          attempt_folder_name(note->ref, note->gang.first_rank) != name) {
         warnings->push_back(directory.path() + " holds the note of another attempt");
         continue;
       }

@@ -1,5 +1,9 @@
 // The folder of one attempt, TRIALS_DIR/t41/2, and what this worker notes in it.
 //
+// Its name is the attempt's number; `-HEX` follows when the coordinator's database has been restored
+// from a backup (its numbers may then come again), and `.rN` for the workers of a gang that run
+// ranks from N on, which may share the trials folder with rank 0's: t41/2-3fa.r4.
+//
 //     worker.json        this worker's note: name, token, slots, process, acknowledged sequence.
 //                        Renamed to worker-done.json when the attempt is over, so that a restart
 //                        passes it by
@@ -23,6 +27,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "protocol/messages.h"
+#include "worker/agent/event.h"
 
 namespace tailor::agent {
 
@@ -42,24 +47,40 @@ struct AttemptNote {
   std::vector<std::uint32_t> slots;
   ProcessIdentity process;
   std::uint64_t acked_sequence = 0;
+  protocol::Gang gang = {};
+  AttemptLimits limits = {};
+  MonotonicMs started_ms = 0;  ///< boot clock
+  std::string cgroup = {};     ///< folder of its control group; "" = none
   friend bool operator==(const AttemptNote&, const AttemptNote&) = default;
 };
 
+/// "2", "2-3fa", "2.r4": the name of an attempt's folder, below that of its trial.
+std::string attempt_folder_name(const protocol::AttemptRef& ref, std::uint32_t first_rank = 0);
+
 class AttemptDirectory {
  public:
-  /// Makes TRIALS_DIR/tN/A, which must not exist. Errors: kAlreadyExists, kResourceExhausted and
-  /// others of the file system.
-  static Result<AttemptDirectory> create(const std::string& trials_dir, const AttemptId& attempt);
+  /// Makes TRIALS_DIR/tN/A, which must not exist. `sync` makes it last. Errors: kAlreadyExists,
+  /// kResourceExhausted and others of the file system.
+  static Result<AttemptDirectory> create(const std::string& trials_dir,
+                                         const protocol::AttemptRef& ref,
+                                         std::uint32_t first_rank = 0);
   /// Names an existing one.
   explicit AttemptDirectory(std::string path) : path_(std::move(path)) {}
-  static std::string path_of(const std::string& trials_dir, const AttemptId& attempt);
+  static std::string path_of(const std::string& trials_dir, const protocol::AttemptRef& ref,
+                             std::uint32_t first_rank = 0);
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
 
+  /// Readers see the old note or the new one; after a power cut, too, once `sync` was called.
   Status write_note(const AttemptNote& note) const;
   Result<AttemptNote> read_note() const;
   Status write_spec(const protocol::TrialSpec& spec) const;
+  /// Makes what is in the folder, the folder and those above it up to TRIALS_DIR survive a power
+  /// cut. Until then nothing of the attempt may be acknowledged.
+  Status sync() const;
+  /// Takes back a folder in which no trainer ran. Anything unknown in it stays, and so does it.
+  void discard() const;
   /// On a full disk the old lease is overwritten in place: a few bytes that need no new block.
   Status write_lease(MonotonicMs deadline_ms) const;
   Status write_end(const protocol::Report& report) const;
@@ -72,9 +93,9 @@ class AttemptDirectory {
   std::string path_;
 };
 
-/// Checkpoint folders of all attempts of `trial`, newest attempt first, without that of `attempt`.
+/// Checkpoint folders of all attempts of the trial, newest attempt first, without that of `ref`.
 std::vector<std::string> checkpoint_folders(const std::string& trials_dir,
-                                            const AttemptId& attempt);
+                                            const protocol::AttemptRef& ref);
 
 /// The unfinished attempts of `worker_name` under `trials_dir`, in order. A note that cannot be
 /// read is named in `*warnings` and passed by. Errors: the folder itself cannot be read.

@@ -36,6 +36,8 @@ struct Send {
 struct StartTrainer {
   protocol::Assign assign;
   MonotonicMs lease_deadline_ms = 0;
+  /// Where rank 0 of the gang listens; "" when this is rank 0's worker, or there is no gang.
+  std::string rendezvous = {};
 };
 
 enum class TrainerSignal { kTerm, kKill };
@@ -74,8 +76,8 @@ struct PersistAck {
   std::uint64_t sequence = 0;
 };
 
-/// Store DIR/end.json durably, before the Send that follows:
-/// a restarted daemon reports the same end.
+/// Store DIR/end.json durably: a restarted daemon reports the same end. Answered by EndPersisted,
+/// before which the end is not sent.
 struct PersistEnd {
   protocol::AttemptRef ref;
   protocol::Report report;
@@ -85,6 +87,8 @@ struct PersistEnd {
 /// Its checkpoints and artifacts stay.
 struct ForgetAttempt {
   protocol::AttemptRef ref;
+  /// What the coordinator has of its reports; a later attempt carries the rest over.
+  std::uint64_t acked_sequence = 0;
 };
 
 /// End the daemon.

@@ -17,6 +17,13 @@
 
 namespace tailor::agent {
 
+/// What an attempt may take. 0 = no limit.
+struct AttemptLimits {
+  std::int64_t progress_ms = 0;  ///< from one new step to the next
+  std::int64_t time_ms = 0;      ///< from the trainer's start to its end
+  friend bool operator==(const AttemptLimits&, const AttemptLimits&) = default;
+};
+
 /// An attempt of this worker that was found in the trials folder at start.
 struct RestoredAttempt {
   protocol::AttemptRef ref;
@@ -24,6 +31,9 @@ struct RestoredAttempt {
   bool running = false;  ///< its process (same pid, same start time) lives and is adopted
   std::uint64_t acked_sequence = 0;  ///< as last persisted; the coordinator's verdict corrects it
   std::optional<protocol::Report> end;  ///< DIR/end.json: the end that this worker wrote for it
+  protocol::Gang gang = {};             ///< which ranks of the trial run here
+  AttemptLimits limits = {};
+  MonotonicMs started_ms = 0;  ///< boot clock; 0 = not known, or of another boot
 };
 
 /// The first event, once.
@@ -85,10 +95,35 @@ struct TrainerExited {
   ExitStatus status;
 };
 
-/// StartTrainer could not be done: the folder or the process could not be made.
+/// StartTrainer could not be done: the folder or the process could not be made, and nothing runs.
 struct SpawnFailed {
   protocol::AttemptRef ref;
   std::string message;
+};
+
+/// PersistEnd is done, or cannot be (the disk is full): the end may be sent.
+struct EndPersisted {
+  protocol::AttemptRef ref;
+  std::uint64_t sequence = 0;  ///< of the request
+};
+
+/// The files of an attempt do not answer (a hung file system), or do so again.
+struct FilesAnswer {
+  protocol::AttemptRef ref;
+  std::string trouble;  ///< "" = they answer
+};
+
+/// Rank 0 of a gang, whose trainer runs here, listens at `address` (host:port).
+struct RendezvousFound {
+  protocol::AttemptRef ref;
+  std::string address;
+};
+
+/// How the node is. Sent every few seconds, from a thread that may hang with its file system.
+struct NodeHealth {
+  std::string trouble;                 ///< of a device; "" = none
+  std::uint64_t disk_free_bytes = 0;   ///< of the trials folder's file system
+  std::uint64_t disk_total_bytes = 0;  ///< 0 = not known
 };
 
 /// Time passes. Sent regularly (every 100 ms or so): deadlines and reading happen on ticks.
@@ -102,6 +137,7 @@ struct DrainRequested {
 };
 
 using AgentEvent = std::variant<Start, SessionOpened, SessionClosed, Received, ReportsRead, LogRead,
-                                TrainerStarted, TrainerExited, SpawnFailed, Tick, DrainRequested>;
+                                TrainerStarted, TrainerExited, SpawnFailed, EndPersisted,
+                                FilesAnswer, RendezvousFound, NodeHealth, Tick, DrainRequested>;
 
 }  // namespace tailor::agent

@@ -13,6 +13,8 @@
 
 #include "base/file.h"
 #include "base/logging.h"
+#include "base/text.h"
+#include "worker/agent/process/cgroup.h"
 
 namespace tailor::agent {
 namespace {
@@ -20,6 +22,19 @@ namespace {
 constexpr std::int64_t kEmptyingPollMs = 10;
 
 }  // namespace
+
+struct AgentLoop::Files {
+  Files(AttemptDirectory the_directory, AttemptNote the_note, LogLimits limits)
+      : directory(std::move(the_directory)),
+        note(std::move(the_note)),
+        reports(directory.file("reports.jsonl")),
+        log(directory.file("log"), limits) {}
+
+  AttemptDirectory directory;
+  AttemptNote note;
+  ReportTailer reports;
+  LogTailer log;
+};
 
 AgentLoop::AgentLoop(LoopConfig config, const Clock& clock, Link& link, Mailbox& mailbox,
                      int signal_fd)
@@ -29,19 +44,32 @@ AgentLoop::AgentLoop(LoopConfig config, const Clock& clock, Link& link, Mailbox&
       mailbox_(mailbox),
       signal_fd_(signal_fd),
       state_(config_.options),
-      supervisor_(clock) {}
+      supervisor_(clock),
+      deliveries_(std::make_shared<Deliveries>()) {}
 
 AgentLoop::~AgentLoop() = default;
 
-AgentLoop::Attempt& AgentLoop::adopt(AttemptDirectory directory, AttemptNote note) {
-  ReportTailer reports(directory.file("reports.jsonl"));
-  LogTailer log(directory.file("log"), config_.log_limits);
-  const protocol::AttemptRef ref = note.ref;
-  attempts_.erase(ref);
-  return attempts_
-      .emplace(ref,
-               Attempt{std::move(directory), std::move(note), std::move(reports), std::move(log)})
-      .first->second;
+AgentLoop::Attempt& AgentLoop::adopt(std::shared_ptr<Files> files) {
+  Attempt attempt;
+  attempt.seeks_rendezvous =
+      files->note.gang.first_rank == 0 && files->note.gang.world > files->note.gang.ranks;
+  attempt.thread = std::make_unique<FileThread>();
+  const protocol::AttemptRef ref = files->note.ref;
+  attempt.files = std::move(files);
+  return attempts_.insert_or_assign(ref, std::move(attempt)).first->second;
+}
+
+void AgentLoop::on_files(const protocol::AttemptRef& ref, Attempt& attempt, std::string name,
+                         std::function<std::optional<AgentEvent>(Files&)> job, bool patient) {
+  // Nothing here may refer to the loop but inside of the delivery, which the loop itself runs.
+  auto work = [this, ref, name, files = attempt.files, deliveries = deliveries_,
+               before = config_.before_files, job = std::move(job)] {
+    if (before) before(ref, name);
+    std::optional<AgentEvent> event = job(*files);
+    if (!event) return;
+    deliveries->post([this, event = *std::move(event)] { events_.push_back(event); });
+  };
+  attempt.thread->post(std::move(name), std::move(work), patient);
 }
 
 Status AgentLoop::start() {
@@ -57,17 +85,30 @@ Status AgentLoop::start() {
   }
   Start event{clock_.wall_ms(), {}};
   for (const AttemptNote& note : notes) {
-    AttemptDirectory directory(AttemptDirectory::path_of(config_.trials_dir, note.ref.attempt));
-    RestoredAttempt restored{note.ref, note.slots, is_alive(note.process), note.acked_sequence, {}};
+    AttemptDirectory directory(
+        AttemptDirectory::path_of(config_.trials_dir, note.ref, note.gang.first_rank));
+    RestoredAttempt restored{note.ref, note.slots, false, note.acked_sequence, {}};
+    restored.gang = note.gang;
+    restored.limits = note.limits;
     if (Result<std::optional<protocol::Report>> end = directory.read_end()) {
       restored.end = *std::move(end);
     } else {
       log_warn("loop", "cannot read the stored end; it will be written again",
                {{"attempt", note.ref.attempt.to_string()}, {"reason", end.error().message()}});
     }
-    if (restored.running) supervisor_.watch(note.ref, note.process, false);
-    adopt(std::move(directory), note);
+    // One whose trainer is gone is watched too: what it left behind may not be.
+    restored.running = note.process.pid > 0 && note.process.boot_id == boot_id();
+    if (restored.running) {
+      restored.started_ms = note.started_ms;
+      supervisor_.watch(note.ref, note.process, false, note.cgroup);
+    }
+    adopt(std::make_shared<Files>(std::move(directory), note, config_.log_limits));
     event.restored.push_back(std::move(restored));
+  }
+  for (const TrainerExited& gone : supervisor_.reap()) {
+    for (RestoredAttempt& restored : event.restored) {
+      if (restored.ref == gone.ref) restored.running = false;
+    }
   }
   tick_at_ms_ = clock_.now_ms();
   apply(std::move(event));
@@ -93,6 +134,10 @@ void AgentLoop::run_once() {
       drain_events();
     }
   }
+  for (const std::function<void()>& delivery : deliveries_->take()) {
+    delivery();
+    drain_events();
+  }
   for (TrainerExited& event : supervisor_.reap()) {
     apply(std::move(event));
     drain_events();
@@ -100,13 +145,14 @@ void AgentLoop::run_once() {
   const MonotonicMs now = clock_.now_ms();
   if (now >= tick_at_ms_) {
     tick_at_ms_ = now + config_.tick_ms;
+    look_after_files();
     apply(Tick{clock_.wall_ms()});
     drain_events();
   }
 }
 
 void AgentLoop::wait() {
-  std::vector<pollfd> fds{{mailbox_.fd(), POLLIN, 0}};
+  std::vector<pollfd> fds{{mailbox_.fd(), POLLIN, 0}, {deliveries_->fd(), POLLIN, 0}};
   if (signal_fd_ >= 0) fds.push_back({signal_fd_, POLLIN, 0});
   for (const int fd : supervisor_.wait_fds()) fds.push_back({fd, POLLIN, 0});
   std::int64_t limit = std::clamp<std::int64_t>(tick_at_ms_ - clock_.now_ms(), 0, config_.tick_ms);
@@ -129,61 +175,162 @@ void AgentLoop::drain_events() {
   }
 }
 
-void AgentLoop::run_effect(const StartTrainer& effect) {
-  const protocol::TrialSpec& spec = effect.assign.spec;
-  const protocol::AttemptRef ref{{spec.trial, spec.attempt}, spec.token};
-  const Status started = start_trainer(effect);
-  if (started) {
-    events_.push_back(TrainerStarted{ref});
-  } else {
-    events_.push_back(SpawnFailed{ref, started.message()});
+/// Tells of threads that hang, looks for what trainers have to say outside of their reports, and
+/// lets threads go that have nothing left to do.
+void AgentLoop::look_after_files() {
+  const SystemClock clock;  // FileThread's
+  for (auto& [ref, attempt] : attempts_) {
+    const std::optional<FileThread::Running> running = attempt.thread->running();
+    std::string trouble;
+    if (running && clock.now_ms() - running->since_ms >= config_.files_limit_ms) {
+      trouble = fmt::format("{} has not ended for {} s or more", running->name,
+                            config_.files_limit_ms / 1000);
+    }
+    if (trouble != attempt.trouble) {
+      attempt.trouble = trouble;
+      events_.push_back(FilesAnswer{ref, std::move(trouble)});
+    }
+    if (!attempt.seeks_rendezvous || attempt.seeking || !attempt.trouble.empty()) continue;
+    attempt.seeking = true;
+    on_files(
+        ref, attempt, "looking for the rendezvous",
+        [this, ref = ref, deliveries = deliveries_](Files& files) -> std::optional<AgentEvent> {
+          const Result<std::string> text = read_file(files.directory.file("rendezvous"), 4096);
+          const bool found = text && text->ends_with('\n');
+          deliveries->post([this, ref, found] {
+            const auto at = attempts_.find(ref);
+            if (at == attempts_.end()) return;
+            at->second.seeking = false;
+            if (found) at->second.seeks_rendezvous = false;
+          });
+          if (!found) return std::nullopt;
+          return RendezvousFound{ref, std::string(trim(*text))};
+        });
   }
+  std::erase_if(leaving_, [](const auto& thread) { return thread->idle(); });
+  drain_events();
 }
 
-Status AgentLoop::start_trainer(const StartTrainer& effect) {
-  protocol::TrialSpec spec = effect.assign.spec;
-  const AttemptId id{spec.trial, spec.attempt};
-  TAILOR_ASSIGN_OR_RETURN(AttemptDirectory directory,
-                          AttemptDirectory::create(config_.trials_dir, id));
-  AttemptNote note{config_.options.worker_name, {id, spec.token}, effect.assign.slots, {}, 0};
-  // The note first: whatever happens next, a restarted daemon knows of the attempt.
-  const Status noted = directory.write_note(note);
-  if (!noted) {
-    ::rmdir(directory.path().c_str());  // empty, or it stays
-    return noted;
+SpawnRequest AgentLoop::spawn_request(const StartTrainer& effect,
+                                      const std::string& directory) const {
+  const protocol::TrialSpec& spec = effect.assign.spec;
+  const protocol::Gang& gang = effect.assign.gang;
+  SpawnRequest request;
+  request.argv = {config_.trainer, "run", directory};
+  const auto add = [&](const char* option, std::string value) {
+    request.argv.emplace_back(option);
+    request.argv.push_back(std::move(value));
+  };
+  if (gang.world > 1) add("--ranks", std::to_string(gang.world));
+  if (gang.world > gang.ranks) {
+    const std::string& own =
+        config_.options.address.empty() ? config_.options.host : config_.options.address;
+    add("--rank", std::to_string(gang.first_rank));
+    add("--local-ranks", std::to_string(gang.ranks));
+    add("--rendezvous", effect.rendezvous.empty() ? own + ":0" : effect.rendezvous);
   }
-  Attempt& attempt = adopt(std::move(directory), std::move(note));
-  spec.resume_from = checkpoint_folders(config_.trials_dir, id);
-  TAILOR_RETURN_IF_ERROR(attempt.directory.write_spec(spec));
-  TAILOR_RETURN_IF_ERROR(attempt.directory.write_lease(effect.lease_deadline_ms));
-
   std::string visible;
   for (const std::uint32_t slot : effect.assign.slots) {
     if (slot >= config_.visible_devices.size() || config_.visible_devices[slot].empty()) continue;
     visible += (visible.empty() ? "" : ",") + config_.visible_devices[slot];
   }
-  SpawnRequest request;
-  request.argv = {config_.trainer, "run", attempt.directory.path()};
-  request.environment = environment_with({fmt::format("OMP_NUM_THREADS={}", spec.threads),
-                                          fmt::format("CUDA_VISIBLE_DEVICES={}", visible)});
+  request.environment =
+      environment_with({fmt::format("OMP_NUM_THREADS={}", spec.threads),
+                        fmt::format("CUDA_VISIBLE_DEVICES={}", visible),
+                        Supervisor::mark({{spec.trial, spec.attempt}, spec.token})});
   request.working_dir = config_.trainer_working_dir;
-  request.log_path = attempt.directory.file("log");
+  request.log_path = directory + "/log";
+  return request;
+}
+
+namespace {
+
+/// Everything up to a running trainer. Nothing waits for the disk: until `sync`, nothing of the
+/// attempt leaves this worker. What was made is taken back when it fails.
+Status start_in(const AttemptDirectory& directory, AttemptNote& note,
+                const protocol::TrialSpec& spec, MonotonicMs lease_deadline_ms,
+                const SpawnRequest& request, const std::string& cgroup_parent) {
+  TAILOR_RETURN_IF_ERROR(directory.write_spec(spec));
+  TAILOR_RETURN_IF_ERROR(directory.write_lease(lease_deadline_ms));
   TAILOR_ASSIGN_OR_RETURN(HeldProcess process, spawn_held(request));
-  attempt.note.process = process.identity();
-  TAILOR_RETURN_IF_ERROR(attempt.directory.write_note(attempt.note));
-  TAILOR_RETURN_IF_ERROR(process.release().with_context(config_.trainer));
-  supervisor_.watch(attempt.note.ref, attempt.note.process, true);
-  return Status::ok();
+  note.process = process.identity();
+  if (!cgroup_parent.empty()) {
+    const std::string name =
+        fmt::format("tailor-{}-{:x}", note.ref.attempt.to_string(), note.ref.token);
+    const Result<Cgroup> cgroup = Cgroup::create(cgroup_parent, name);
+    if (cgroup && cgroup->add(note.process.pid)) note.cgroup = cgroup->path();
+    if (cgroup && note.cgroup.empty()) cgroup->remove();
+  }
+  // Noted before it is let go: a daemon that dies now leaves no trainer that nobody knows.
+  TAILOR_RETURN_IF_ERROR(directory.write_note(note));
+  return process.release().with_context(request.argv.front());
+}
+
+}  // namespace
+
+void AgentLoop::run_effect(const StartTrainer& effect) {
+  const protocol::TrialSpec& assigned = effect.assign.spec;
+  const protocol::AttemptRef ref{{assigned.trial, assigned.attempt}, assigned.token};
+  const std::uint32_t first_rank = effect.assign.gang.first_rank;
+  AttemptNote note;
+  note.worker_name = config_.options.worker_name;
+  note.ref = ref;
+  note.slots = effect.assign.slots;
+  note.gang = effect.assign.gang;
+  note.limits = {effect.assign.progress_limit_ms, effect.assign.time_limit_ms};
+  note.started_ms = clock_.now_ms();
+  const std::string path = AttemptDirectory::path_of(config_.trials_dir, ref, first_rank);
+  Attempt& attempt =
+      adopt(std::make_shared<Files>(AttemptDirectory(path), std::move(note), config_.log_limits));
+  on_files(ref, attempt, "starting the trainer",
+           [this, ref, first_rank, trials = config_.trials_dir, spec = assigned,
+            deadline = effect.lease_deadline_ms, request = spawn_request(effect, path),
+            cgroups = config_.cgroup_parent,
+            deliveries = deliveries_](Files& files) mutable -> std::optional<AgentEvent> {
+             const Result<AttemptDirectory> made =
+                 AttemptDirectory::create(trials, ref, first_rank);
+             if (!made) return SpawnFailed{ref, made.error().message()};
+             spec.resume_from = checkpoint_folders(trials, ref);
+             const Status started =
+                 start_in(files.directory, files.note, spec, deadline, request, cgroups);
+             if (!started) {
+               files.directory.discard();
+               files.note.process = {};
+               if (!files.note.cgroup.empty()) Cgroup(files.note.cgroup).remove();
+               return SpawnFailed{ref, started.message()};
+             }
+             // Watched before anything can be told of it.
+             deliveries->post([this, ref, process = files.note.process, group = files.note.cgroup] {
+               supervisor_.watch(ref, process, true, group);
+               events_.push_back(TrainerStarted{ref});
+             });
+             return std::nullopt;
+           });
+  on_files(ref, attempt, "syncing the new folder",
+           [ref](Files& files) -> std::optional<AgentEvent> {
+             if (files.note.process.pid == 0) return std::nullopt;  // it was not started
+             const Status synced = files.directory.sync();
+             if (!synced) {
+               log_warn("loop", "a new folder may not survive a power cut",
+                        {{"attempt", ref.attempt.to_string()}, {"reason", synced.message()}});
+             }
+             return std::nullopt;
+           });
 }
 
 void AgentLoop::run_effect(const WriteLease& effect) {
   const auto found = attempts_.find(effect.ref);
   if (found == attempts_.end()) return;
-  const Status written = found->second.directory.write_lease(effect.deadline_ms);
-  if (!written) {
-    log_warn("loop", "cannot renew a lease; the trainer stops when it runs out",
-             {{"attempt", effect.ref.attempt.to_string()}, {"reason", written.message()}});
-  }
+  on_files(effect.ref, found->second, "writing the lease",
+           [effect](Files& files) -> std::optional<AgentEvent> {
+             const Status written = files.directory.write_lease(effect.deadline_ms);
+             if (!written) {
+               log_warn(
+                   "loop", "cannot renew a lease; the trainer stops when it runs out",
+                   {{"attempt", effect.ref.attempt.to_string()}, {"reason", written.message()}});
+             }
+             return std::nullopt;
+           });
 }
 
 void AgentLoop::run_effect(const ReadReports& effect) {
@@ -192,8 +339,10 @@ void AgentLoop::run_effect(const ReadReports& effect) {
     events_.push_back(ReportsRead{effect.ref, effect.after_sequence, {}, true, 0, {}});
     return;
   }
-  events_.push_back(
-      found->second.reports.read(effect.ref, effect.after_sequence, effect.count_max));
+  on_files(effect.ref, found->second, "reading the reports", [effect](Files& files) {
+    return std::optional<AgentEvent>(
+        files.reports.read(effect.ref, effect.after_sequence, effect.count_max));
+  });
 }
 
 void AgentLoop::run_effect(const ReadLog& effect) {
@@ -202,39 +351,63 @@ void AgentLoop::run_effect(const ReadLog& effect) {
     events_.push_back(LogRead{effect.ref, effect.offset, {}, true, 0});
     return;
   }
-  events_.push_back(
-      found->second.log.read(effect.ref, effect.offset, effect.bytes_max, effect.after_exit));
+  on_files(effect.ref, found->second, "reading the log", [effect](Files& files) {
+    return std::optional<AgentEvent>(
+        files.log.read(effect.ref, effect.offset, effect.bytes_max, effect.after_exit));
+  });
 }
 
 void AgentLoop::run_effect(const PersistAck& effect) {
   const auto found = attempts_.find(effect.ref);
   if (found == attempts_.end()) return;
-  found->second.note.acked_sequence = effect.sequence;
-  const Status written = found->second.directory.write_note(found->second.note);
-  if (!written) {
-    log_warn("loop", "cannot note an acknowledgement; a restart will send some reports again",
-             {{"attempt", effect.ref.attempt.to_string()}, {"reason", written.message()}});
-  }
+  on_files(effect.ref, found->second, "noting an acknowledgement",
+           [effect](Files& files) -> std::optional<AgentEvent> {
+             files.note.acked_sequence = effect.sequence;
+             const Status written = files.directory.write_note(files.note);
+             if (!written) {
+               log_warn(
+                   "loop", "cannot note an acknowledgement; a restart will send some reports again",
+                   {{"attempt", effect.ref.attempt.to_string()}, {"reason", written.message()}});
+             }
+             return std::nullopt;
+           });
 }
 
 void AgentLoop::run_effect(const PersistEnd& effect) {
   const auto found = attempts_.find(effect.ref);
-  if (found == attempts_.end()) return;
-  const Status written = found->second.directory.write_end(effect.report);
-  if (!written) {
-    log_warn("loop", "cannot store the end of an attempt; a restart may word it differently",
-             {{"attempt", effect.ref.attempt.to_string()}, {"reason", written.message()}});
+  if (found == attempts_.end()) {  // it never had a folder
+    events_.push_back(EndPersisted{effect.ref, effect.report.sequence});
+    return;
   }
+  on_files(effect.ref, found->second, "storing the end",
+           [effect](Files& files) -> std::optional<AgentEvent> {
+             const Status written = files.directory.write_end(effect.report);
+             if (!written) {
+               log_warn(
+                   "loop", "cannot store the end of an attempt; a restart may word it differently",
+                   {{"attempt", effect.ref.attempt.to_string()}, {"reason", written.message()}});
+             }
+             return EndPersisted{effect.ref, effect.report.sequence};
+           });
 }
 
 void AgentLoop::run_effect(const ForgetAttempt& effect) {
   const auto found = attempts_.find(effect.ref);
   if (found == attempts_.end()) return;
-  const Status finished = found->second.directory.finish();
-  if (!finished) {
-    log_warn("loop", "cannot mark an attempt as done; a restart will ask about it again",
-             {{"attempt", effect.ref.attempt.to_string()}, {"reason", finished.message()}});
-  }
+  on_files(effect.ref, found->second, "marking the attempt as done",
+           [effect](Files& files) -> std::optional<AgentEvent> {
+             if (files.note.process.pid == 0) return std::nullopt;  // it was never started
+             files.note.acked_sequence = effect.acked_sequence;
+             static_cast<void>(files.directory.write_note(files.note));  // full disk: as last noted
+             const Status finished = files.directory.finish();
+             if (!finished) {
+               log_warn(
+                   "loop", "cannot mark an attempt as done; a restart will ask about it again",
+                   {{"attempt", effect.ref.attempt.to_string()}, {"reason", finished.message()}});
+             }
+             return std::nullopt;
+           });
+  leaving_.push_back(std::move(found->second.thread));
   attempts_.erase(found);
 }
 

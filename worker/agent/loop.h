@@ -3,13 +3,18 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "worker/agent/attempt_directory.h"
 #include "worker/agent/device/inventory.h"
+#include "worker/agent/file_thread.h"
 #include "worker/agent/link.h"
 #include "worker/agent/mailbox.h"
 #include "worker/agent/process/supervisor.h"
@@ -24,11 +29,17 @@ struct LoopConfig {
   std::string trials_dir;                    ///< absolute
   std::string trainer;                       ///< program, run as `trainer run DIR`
   std::string trainer_working_dir;           ///< "" = the daemon's: relative data paths start there
-  LogLimits log_limits;                      ///< of each DIR/log, forwarded
+  std::string cgroup_parent;  ///< where attempts get control groups; "" = they do not
+  LogLimits log_limits;       ///< of each DIR/log, forwarded
   std::int64_t tick_ms = 100;
+  /// A job on an attempt's files that takes longer than this hangs.
+  std::int64_t files_limit_ms = 10'000;
+  /// Called before each job on the files of an attempt, on its thread: tests make it hang there.
+  std::function<void(const protocol::AttemptRef&, std::string_view job)> before_files;
 };
 
-/// Threads: all calls from one thread.
+/// Threads: all calls from one thread. The files of each attempt have a thread of their own
+/// (file_thread.h), whose answers come back as deliveries.
 class AgentLoop {
  public:
   /// The arguments outlive the loop. `signal_fd` is a signalfd of SIGTERM and SIGINT, -1 = none.
@@ -47,11 +58,15 @@ class AgentLoop {
   const AgentState& state() const { return state_; }
 
  private:
+  /// What the thread of an attempt owns. Held by its jobs, so that it outlives a loop whose thread
+  /// hangs.
+  struct Files;
   struct Attempt {
-    AttemptDirectory directory;
-    AttemptNote note;
-    ReportTailer reports;
-    LogTailer log;
+    std::shared_ptr<Files> files;
+    std::unique_ptr<FileThread> thread;
+    std::string trouble;            ///< as last told
+    bool seeks_rendezvous = false;  ///< its trainer is rank 0 of a gang and has not said where
+    bool seeking = false;           ///< a look at the file is unanswered
   };
 
   void apply(AgentEvent event);
@@ -69,8 +84,12 @@ class AgentLoop {
   void run_effect(const Exit& effect) { exit_code_ = effect.code; }
   void run_effect(const LogLine& effect);
 
-  Status start_trainer(const StartTrainer& effect);
-  Attempt& adopt(AttemptDirectory directory, AttemptNote note);
+  Attempt& adopt(std::shared_ptr<Files> files);
+  /// Runs `job` on the attempt's thread. An event that it returns is applied on the loop's.
+  void on_files(const protocol::AttemptRef& ref, Attempt& attempt, std::string name,
+                std::function<std::optional<AgentEvent>(Files&)> job, bool patient = false);
+  SpawnRequest spawn_request(const StartTrainer& effect, const std::string& directory) const;
+  void look_after_files();
   void drain_events();
   void wait();
 
@@ -81,7 +100,9 @@ class AgentLoop {
   const int signal_fd_;
   AgentState state_;
   Supervisor supervisor_;
+  const std::shared_ptr<Deliveries> deliveries_;
   std::map<protocol::AttemptRef, Attempt> attempts_;  // those with a folder that is ours
+  std::vector<std::unique_ptr<FileThread>> leaving_;  // of forgotten attempts, not yet idle
   std::deque<AgentEvent> events_;                     // answers to effects, before anything new
   MonotonicMs tick_at_ms_ = 0;
   std::optional<int> exit_code_;

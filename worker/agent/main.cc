@@ -20,6 +20,7 @@
 #include "worker/agent/device/inventory.h"
 #include "worker/agent/loop.h"
 #include "worker/agent/mailbox.h"
+#include "worker/agent/process/cgroup.h"
 #include "worker/agent/process/supervisor.h"
 #include "worker/agent/session.h"
 
@@ -120,6 +121,7 @@ int run(WorkerConfig config) {
   loop_config.visible_devices = inventory->visible_devices;
   loop_config.trials_dir = config.trials_dir;
   loop_config.trainer = config.trainer;
+  loop_config.cgroup_parent = Cgroup::parent().value_or("");
 
   const SystemClock clock;
   Mailbox mailbox;

@@ -24,6 +24,16 @@ struct AgentOptions {
   std::string version;
   std::string host;
   std::vector<protocol::Slot> slots;
+  std::string folder;  ///< identity of the trials folder (Hello.folder)
+  std::uint64_t memory_bytes = 0;
+  std::vector<std::string> labels;
+  std::string address;  ///< where other members of a gang reach this node; "" = `host`
+
+  /// Less free than this on the trials folder's disk, and the node asks for no work: the smaller of
+  /// both, so that neither a small disk nor a very large one is given up early. 0 = does not look.
+  std::uint64_t disk_reserve_bytes = 1ull << 30;
+  double disk_reserve_share = 0.02;
+  std::int64_t health_limit_ms = 0;  ///< without NodeHealth for so long, the disk hangs; 0 = none
 
   /// A trainer whose worker is gone stops after this long. Shortened to 3/4 of the coordinator's
   /// attempt lease, so that it has stopped before the trial is given to somebody else.
@@ -51,7 +61,7 @@ struct AgentOptions {
 
 /// What the process of an attempt does.
 enum class Phase {
-  kWaiting,   ///< accepted; its slot is still being vacated
+  kWaiting,   ///< accepted; its slot is still being vacated, or rank 0 of its gang is not up yet
   kStarting,  ///< StartTrainer was returned
   kRunning,
   kExited,  ///< the process is gone (or never was); reports may be left to send
@@ -69,6 +79,15 @@ struct AgentAttempt {
   std::vector<std::uint32_t> slots;
   Phase phase = Phase::kStarting;
   std::optional<protocol::Assign> waiting;  ///< kWaiting: what to start
+  protocol::Gang gang;                      ///< world = 1: none
+  std::string rendezvous;                   ///< of its gang, once known
+
+  AttemptLimits limits;
+  MonotonicMs started_at_ms = 0;
+  MonotonicMs stepped_at_ms = 0;  ///< last time that it told news, or that nobody could listen
+  std::int64_t last_step = -1;    ///< of its metric reports
+  std::string timeout;            ///< not empty: the limit that it passed, in words
+  std::string files_trouble;      ///< not empty: its files do not answer
 
   StopKind stop = StopKind::kNone;
   std::string stop_reason;
@@ -86,6 +105,7 @@ struct AgentAttempt {
   bool reading_reports_last = false;  ///< ... and was asked after the exit, so its end is the end
   std::uint64_t end_sequence = 0;     ///< of the EndReport; 0 = not known yet
   std::optional<protocol::Report> own_end;  ///< the end this worker wrote, kept in DIR/end.json
+  bool persisting_end = false;              ///< a PersistEnd is unanswered
   MonotonicMs end_acked_at_ms = 0;
   MonotonicMs progress_at_ms = 0;  ///< last acknowledgement, or first send after one
   std::uint64_t persisted_ack = 0;
@@ -110,6 +130,8 @@ struct AgentState {
   std::map<protocol::AttemptRef, AgentAttempt> attempts;
   /// Recently forgotten attempts: a repeated Assign must not start them again.
   std::deque<protocol::AttemptRef> forgotten;
+  /// Recent refusals: an Assign that is repeated is refused again, in the same words.
+  std::deque<protocol::Refused> refused;
 
   std::uint64_t session = 0;  ///< number of the current or last stream
   SessionPhase session_phase = SessionPhase::kClosed;
@@ -124,6 +146,13 @@ struct AgentState {
   std::int64_t lease_ms = 0;  ///< of attempts; 0 = never welcomed
   std::uint64_t heartbeat_serial = 0;
   MonotonicMs heartbeat_at_ms = 0;
+
+  std::uint64_t disk_free_bytes = 0;
+  std::uint64_t disk_total_bytes = 0;
+  bool disk_low = false;
+  std::string device_trouble;
+  MonotonicMs health_at_ms = 0;  ///< of the last NodeHealth
+  std::string unfit;             ///< as last worked out; "" = the node may be given work
 
   bool draining = false;
   bool drain_forced = false;  ///< trainers were told to stop

@@ -21,6 +21,7 @@ constexpr std::size_t kForgottenMax = 4096;
 void Stepper::on(const Start& event) {
   s_.wall_offset_ms = event.wall_ms - now_;
   s_.last_contact_ms = s_.idle_since_ms = s_.quiet_since_ms = s_.open_at_ms = now_;
+  s_.health_at_ms = now_;
   for (const RestoredAttempt& restored : event.restored) {
     AgentAttempt attempt;
     attempt.ref = restored.ref;
@@ -30,6 +31,10 @@ void Stepper::on(const Start& event) {
     attempt.reports.restart(restored.acked_sequence);
     attempt.persisted_ack = restored.acked_sequence;
     attempt.own_end = restored.end;
+    attempt.gang = restored.gang;
+    attempt.limits = restored.limits;
+    attempt.started_at_ms = restored.started_ms > 0 ? std::min(restored.started_ms, now_) : now_;
+    attempt.stepped_at_ms = now_;
     if (restored.end) attempt.end_sequence = restored.end->sequence;
     say(LogLevel::kInfo,
         restored.running ? "re-adopted a running trainer" : "found an ended attempt", &attempt,
@@ -41,6 +46,7 @@ void Stepper::on(const Start& event) {
 void Stepper::on(const Tick& event) {
   s_.wall_offset_ms = event.wall_ms - now_;
   for (auto& [ref, attempt] : s_.attempts) supervise(attempt);
+  look_at_health();
   keep_session();
   for (auto& [ref, attempt] : s_.attempts) {
     request_reads(attempt);
@@ -49,10 +55,10 @@ void Stepper::on(const Tick& event) {
 }
 
 void Stepper::forget(const AttemptRef& ref) {
+  effects_.push_back(ForgetAttempt{ref, s_.attempts.at(ref).reports.acked()});
   s_.attempts.erase(ref);
   s_.forgotten.push_back(ref);
   if (s_.forgotten.size() > kForgottenMax) s_.forgotten.pop_front();
-  effects_.push_back(ForgetAttempt{ref});
 }
 
 void Stepper::settle() {

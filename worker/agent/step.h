@@ -14,12 +14,17 @@
 //  - The EndReport is sent only when the trainer's process is gone, so a slot that the coordinator
 //    takes for free is free. A trainer that ended without one gets an end from its exit status,
 //    stored before it is sent.
-//  - Trainers outlive streams: only Stop, a verdict, a forced drain or `offline_limit` ends them,
-//    with SIGTERM and, after `stop_grace`, SIGKILL.
-//  - An Assign that is already held, was held, or comes while draining is ignored. One for a slot
-//    that is being vacated waits for it; one for a slot in full use, or for a slot that does not
-//    exist, is logged and ignored: its lease runs out at the coordinator, which then
-//    places it anew.
+//  - Trainers outlive streams: only Stop, a verdict, a forced drain, `offline_limit`
+//    or a limit of its Assign, with SIGTERM and, after `stop_grace`, SIGKILL.
+//  - An Assign that is already held, or was held, is ignored. One for a slot that is being vacated
+//    waits for it. One that cannot be carried out (draining, unfit node, a slot in full use or none
+//    of this worker's, no folder, no process) is answered with Refused at once, and again whenever
+//    it is repeated.
+//  - A member of a gang that does not run rank 0 starts when it knows where rank 0 listens; it
+//    sends no reports, says MemberEnded when its processes are gone, and is forgotten when told so.
+//  - A trainer that passes a limit (no news for too long, too long in all) is ended like one that
+//    is told to stop; its end has class timeout.
+//  - The files of an attempt that do not answer cost that attempt alone: heartbeats stop naming it.
 #pragma once
 
 #include "base/clock.h"

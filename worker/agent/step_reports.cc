@@ -30,6 +30,24 @@ void Stepper::receive(const protocol::LogAck& ack) {
   pump(*attempt);
 }
 
+/// Takes note of news; gives the end of a trainer that was stopped for a limit its class.
+void Stepper::heed(AgentAttempt& attempt, const ReportsRead& event,
+                   std::vector<protocol::Report>& reports) {
+  if (!event.at_end) attempt.stepped_at_ms = now_;  // more is there than was read
+  for (Report& report : reports) {
+    if (const auto* metric = std::get_if<protocol::MetricReport>(&report.body)) {
+      if (metric->step <= attempt.last_step) continue;  // the same over and over is no progress
+      attempt.last_step = metric->step;
+    }
+    attempt.stepped_at_ms = now_;
+    auto* end = std::get_if<EndReport>(&report.body);
+    if (end == nullptr || attempt.timeout.empty() || end->end != protocol::EndClass::kStopped)
+      continue;
+    end->end = protocol::EndClass::kTimeout;
+    end->message = attempt.timeout + "; it saved a checkpoint if it could (" + end->message + ")";
+  }
+}
+
 void Stepper::on(const ReportsRead& event) {
   AgentAttempt* attempt = find(event.ref);
   if (attempt == nullptr || !attempt->reading_reports) return;
@@ -51,6 +69,7 @@ void Stepper::on(const ReportsRead& event) {
   }
   if (event.end_sequence != 0 && !attempt->own_end) attempt->end_sequence = event.end_sequence;
   const bool some = !reports.empty();
+  heed(*attempt, event, reports);
   if (!attempt->reports.add(std::move(reports)) && damage.empty()) {
     damage =
         fmt::format("report {} is missing in reports.jsonl", attempt->reports.read_through() + 1);
@@ -98,12 +117,13 @@ void Stepper::on(const LogRead& event) {
 /// Asks for what the windows have room for.
 void Stepper::request_reads(AgentAttempt& attempt) {
   if (attempt.phase != Phase::kRunning && attempt.phase != Phase::kExited) return;
-  if (attempt.stop == StopKind::kDiscard) return;
+  if (attempt.stop == StopKind::kDiscard || is_silent(attempt)) return;
   const bool after_exit = attempt.phase == Phase::kExited;
   const bool end_read =
       attempt.end_sequence != 0 && attempt.reports.read_through() >= attempt.end_sequence;
   const std::size_t room = attempt.reports.room(o_.reports_window);
-  if (!attempt.reading_reports && !end_read && room > 0) {
+  if (room == 0) attempt.stepped_at_ms = now_;  // what it tells is not read at the moment
+  if (!attempt.reading_reports && !attempt.persisting_end && !end_read && room > 0) {
     if (!attempt.failure.empty()) {
       // Unreadable, or never written: what is known is all there will be.
       if (after_exit) {
@@ -128,7 +148,7 @@ void Stepper::request_reads(AgentAttempt& attempt) {
 /// Sends what the windows hold, log first: the end comes last,
 /// so that no log tail is lost behind it.
 void Stepper::pump(AgentAttempt& attempt) {
-  if (!welcomed() || attempt.stop == StopKind::kDiscard) return;
+  if (!welcomed() || attempt.stop == StopKind::kDiscard || is_silent(attempt)) return;
   if (attempt.log.sent_through() == attempt.log.acked()) attempt.log_progress_at_ms = now_;
   for (;;) {
     LogOutbox::Taken taken = attempt.log.take(o_.log_batch_bytes);

@@ -22,6 +22,11 @@ void Stepper::on(const SessionOpened& event) {
   hello.version = o_.version;
   hello.host = o_.host;
   hello.slots = o_.slots;
+  hello.wall_ms = now_ + s_.wall_offset_ms;
+  hello.folder = o_.folder;
+  hello.memory_bytes = o_.memory_bytes;
+  hello.labels = o_.labels;
+  hello.address = o_.address;
   for (const auto& [ref, attempt] : s_.attempts) {
     if (attempt.stop == StopKind::kDiscard) continue;
     hello.held.push_back({ref, attempt.slots, may_live(attempt), attempt.reports.acked()});
@@ -55,10 +60,12 @@ void Stepper::close_session(Status reason) {
     s_.exited = true;
     effects_.push_back(Exit{code});
   };
-  if (reason.code() == Code::kAlreadyExists) {
-    // Another daemon took this name over. Coming back would take it from that one, and its trials
-    // with it, for ever in turns. Our trainers save and stop when their leases run out.
-    return end(7, "another worker has this one's name: this one ends");
+  if (reason.code() == Code::kAlreadyExists && news) {
+    // The connected one keeps the name. This one's trials go on, and it comes in when the other has
+    // gone: it may be this very daemon's former life, which the coordinator has not missed yet.
+    say(LogLevel::kError,
+        "another worker with this one's name is connected; trying again until it is gone", nullptr,
+        fmt::format("give this one another --name if both are wanted: {}", reason.message()));
   }
   const bool refused =
       reason.code() == Code::kUnauthenticated || reason.code() == Code::kPermissionDenied;
@@ -118,6 +125,8 @@ void Stepper::receive(const protocol::Welcome& welcome) {
   }
   if (s_.draining) say_draining();
   for (auto& [ref, attempt] : s_.attempts) {
+    say_rendezvous(attempt);
+    say_member_ended(attempt);
     request_reads(attempt);
     pump(attempt);
   }
@@ -152,8 +161,13 @@ void Stepper::keep_session() {
         s_.heartbeat_at_ms = now_ + s_.heartbeat_ms;
         protocol::Heartbeat heartbeat;
         heartbeat.serial = ++s_.heartbeat_serial;
+        heartbeat.wall_ms = now_ + s_.wall_offset_ms;
+        heartbeat.unfit = s_.unfit;
+        heartbeat.disk_free_bytes = s_.disk_free_bytes;
+        heartbeat.disk_total_bytes = s_.disk_total_bytes;
         for (const auto& [ref, attempt] : s_.attempts) {
-          if (attempt.stop != StopKind::kDiscard) heartbeat.running.push_back(ref);
+          const bool wanted = attempt.stop != StopKind::kDiscard;
+          if (wanted && attempt.files_trouble.empty()) heartbeat.running.push_back(ref);
         }
         send(std::move(heartbeat));
       }

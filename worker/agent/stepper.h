@@ -32,6 +32,10 @@ class Stepper {
   void on(const TrainerStarted& event);
   void on(const TrainerExited& event);
   void on(const SpawnFailed& event);
+  void on(const EndPersisted& event);
+  void on(const FilesAnswer& event);
+  void on(const RendezvousFound& event);
+  void on(const NodeHealth& event);
   void on(const Tick& event);
   void on(const DrainRequested& event);
 
@@ -47,21 +51,30 @@ class Stepper {
   void receive(const protocol::ReportsAck& ack);
   void receive(const protocol::LogAck& ack);
   void receive(const protocol::Stop& stop);
-  void receive(const protocol::Rendezvous&) {}
+  void receive(const protocol::Rendezvous& rendezvous);
   void receive(const protocol::Drain&) { drain("told by the coordinator", false); }
 
   AgentAttempt* find(const protocol::AttemptRef& ref) {
     const auto found = s_.attempts.find(ref);
     return found == s_.attempts.end() ? nullptr : &found->second;
   }
+  /// Sends no reports and no log: rank 0 of its gang is another worker's.
+  static bool is_silent(const AgentAttempt& attempt) { return attempt.gang.first_rank > 0; }
   bool welcomed() const { return s_.session_phase == SessionPhase::kWelcomed; }
   bool held_or_forgotten(const protocol::AttemptRef& ref) const;
 
+  /// Why `assign` cannot be carried out; "" = it can.
+  std::string refusal(const protocol::Assign& assign);
+  void refuse(const protocol::AttemptRef& ref, std::string why);
+  /// True when a living attempt other than `ref` is in one of `slots`.
+  bool in_use(const std::vector<std::uint32_t>& slots, const protocol::AttemptRef& ref) const;
   void start_trainer(AgentAttempt& attempt, protocol::Assign assign);
   void start_waiting();
   void stop(AgentAttempt& attempt, StopKind kind, std::string reason);
   void become_exited(AgentAttempt& attempt);
   void write_own_end(AgentAttempt& attempt);
+  void say_rendezvous(const AgentAttempt& attempt);
+  void say_member_ended(const AgentAttempt& attempt);
   void forget(const protocol::AttemptRef& ref);
   void drain(std::string reason, bool forced);
   void say_draining();
@@ -70,6 +83,10 @@ class Stepper {
   void request_reads(AgentAttempt& attempt);
   void pump(AgentAttempt& attempt);
   void supervise(AgentAttempt& attempt);
+  void check_limits(AgentAttempt& attempt);
+  void heed(AgentAttempt& attempt, const ReportsRead& event,
+            std::vector<protocol::Report>& reports);
+  void look_at_health();
   void keep_session();
   void finish();
 

@@ -80,7 +80,10 @@ class AgentHarness {
       for (AgentEffect& effect : effects) {
         if (const auto* read = std::get_if<ReadReports>(&effect)) events.push_back(answer(*read));
         if (const auto* read = std::get_if<ReadLog>(&effect)) events.push_back(answer(*read));
-        if (const auto* end = std::get_if<PersistEnd>(&effect)) ends[end->ref] = end->report;
+        if (const auto* end = std::get_if<PersistEnd>(&effect)) {
+          ends[end->ref] = end->report;
+          events.push_back(EndPersisted{end->ref, end->report.sequence});
+        }
         all.push_back(std::move(effect));
       }
     }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -23,7 +24,7 @@ using testing::SizeIs;
 class AttemptDirectoryTest : public testing::Test {
  protected:
   AttemptDirectory make(const protocol::AttemptRef& ref, const std::string& worker) {
-    Result<AttemptDirectory> directory = AttemptDirectory::create(folder_.path(), ref.attempt);
+    Result<AttemptDirectory> directory = AttemptDirectory::create(folder_.path(), ref);
     EXPECT_TRUE(directory.has_value()) << directory.error().message();
     EXPECT_TRUE(directory->write_note({worker, ref, {0, 3}, {123, 456, "boot"}, 7}).is_ok());
     return *directory;
@@ -40,7 +41,7 @@ class AttemptDirectoryTest : public testing::Test {
 TEST_F(AttemptDirectoryTest, IsTrialThenNumberAndNeverReused) {
   make(attempt_ref(41, 2), "node1");
   EXPECT_TRUE(fs::exists(folder_.file("t41/2/worker.json")));
-  const auto again = AttemptDirectory::create(folder_.path(), attempt_ref(41, 2).attempt);
+  const auto again = AttemptDirectory::create(folder_.path(), attempt_ref(41, 2));
   ASSERT_FALSE(again.has_value());
   EXPECT_EQ(again.error().code(), Code::kAlreadyExists);
 }
@@ -73,8 +74,45 @@ TEST_F(AttemptDirectoryTest, CheckpointsOfTheOtherAttemptsAreOfferedNewestFirst)
   for (const char* number : {"1", "10", "11"}) {
     fs::create_directories(folder_.file("t41/" + std::string(number) + "/checkpoints"));
   }
-  EXPECT_THAT(checkpoint_folders(folder_.path(), attempt_ref(41, 11).attempt),
+  EXPECT_THAT(checkpoint_folders(folder_.path(), attempt_ref(41, 11)),
               ElementsAre(folder_.file("t41/10/checkpoints"), folder_.file("t41/1/checkpoints")));
+}
+
+TEST_F(AttemptDirectoryTest, ARestoredCoordinatorsNumbersAndAGangsMembersHaveFoldersOfTheirOwn) {
+  const FencingToken restored = (0x3faull << 40) | 7;
+  const protocol::AttemptRef first = attempt_ref(41, 2), second = attempt_ref(41, 2, restored);
+  EXPECT_EQ(attempt_folder_name(first), "2");
+  EXPECT_EQ(attempt_folder_name(second), "2-3fa");
+  EXPECT_EQ(attempt_folder_name(second, 4), "2-3fa.r4");
+  make(first, "node1");
+  make(second, "node1");
+  const auto member = AttemptDirectory::create(folder_.path(), second, 4);
+  ASSERT_TRUE(member.has_value());
+  AttemptNote note{"node1", second, {0}, {1, 2, "boot"}, 0};
+  note.gang = {4, 2, 6};
+  note.limits = {1000, 2000};
+  note.started_ms = 55;
+  ASSERT_TRUE(member->write_note(note).is_ok());
+  const auto notes = found("node1");
+  ASSERT_THAT(notes, SizeIs(3));
+  EXPECT_EQ(std::count(notes.begin(), notes.end(), note), 1);
+  for (const char* name : {"2", "2-3fa", "2-3fa.r4"}) {
+    fs::create_directories(folder_.file("t41/" + std::string(name) + "/checkpoints"));
+  }
+  EXPECT_THAT(checkpoint_folders(folder_.path(), attempt_ref(41, 3, restored)),
+              ElementsAre(folder_.file("t41/2-3fa/checkpoints"), folder_.file("t41/2/checkpoints")))
+      << "members write none";
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(AttemptDirectoryTest, AFolderWithoutATrainerIsTakenBackAndOneWithDataIsNot) {
+  const AttemptDirectory empty = make(attempt_ref(41, 1), "node1");
+  empty.discard();
+  EXPECT_FALSE(fs::exists(empty.path()));
+  const AttemptDirectory full = make(attempt_ref(41, 2), "node1");
+  std::ofstream(full.file("reports.jsonl")) << "{}\n";
+  full.discard();
+  EXPECT_TRUE(fs::exists(full.file("reports.jsonl")));
 }
 
 TEST_F(AttemptDirectoryTest, TheStoredEndIsReadBack) {

@@ -4,8 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,6 +18,7 @@
 #include "model/shape/architecture.h"
 #include "tests/worker/agent/agent_harness.h"
 #include "tests/worker/agent/temporary_folder.h"
+#include "worker/agent/process/cgroup.h"
 
 namespace tailor::agent {
 namespace {
@@ -62,7 +66,10 @@ class FakeCoordinator final : public Link {
       if (chunk->offset <= log.size())
         log.replace(static_cast<std::size_t>(chunk->offset), std::string::npos, chunk->bytes);
       mailbox_.post(Received{session, protocol::LogAck{chunk->ref, log.size()}});
+    } else if (const auto* refusal = std::get_if<protocol::Refused>(&message)) {
+      refused.push_back(*refusal);
     } else if (const auto* heartbeat = std::get_if<protocol::Heartbeat>(&message)) {
+      beats.push_back(*heartbeat);
       mailbox_.post(Received{session, protocol::HeartbeatAck{heartbeat->serial}});
     }
   }
@@ -83,7 +90,14 @@ class FakeCoordinator final : public Link {
     return found;
   }
 
+  bool has_refused(const AttemptRef& ref) const {
+    return std::any_of(refused.begin(), refused.end(),
+                       [&](const protocol::Refused& one) { return one.ref == ref; });
+  }
+
   std::vector<protocol::Hello> hellos;
+  std::vector<protocol::Refused> refused;
+  std::vector<protocol::Heartbeat> beats;
   std::map<AttemptRef, std::vector<protocol::Report>> reports;
   std::map<AttemptRef, std::string> logs;
   std::int64_t lease_ms = 60'000;
@@ -139,7 +153,7 @@ class LoopTest : public testing::Test {
   /// The daemon dies without a word; its trainers do not notice.
   void kill_daemon() { loop_.reset(); }
 
-  bool run_until(const std::function<bool()>& condition, std::int64_t limit_ms = 20'000) {
+  bool run_until(const std::function<bool()>& condition, std::int64_t limit_ms = 60'000) {
     const MonotonicMs deadline = clock_.now_ms() + limit_ms;
     while (!condition()) {
       if (clock_.now_ms() > deadline) return false;
@@ -148,8 +162,9 @@ class LoopTest : public testing::Test {
     return true;
   }
   void assign(const AttemptRef& ref, const std::string& candidate,
-              std::vector<std::uint32_t> slots = {0}) {
+              std::vector<std::uint32_t> slots = {0}, std::int64_t progress_limit_ms = 0) {
     protocol::Assign assign = AgentHarness::assignment(ref, std::move(slots));
+    assign.progress_limit_ms = progress_limit_ms;
     protocol::TrialSpec& spec = assign.spec;
     spec.sweep_name = "test";
     spec.candidate_name = candidate;
@@ -168,7 +183,7 @@ class LoopTest : public testing::Test {
   bool ended(const AttemptRef& ref) { return coordinator_->end(ref) != nullptr; }
   bool gone(const AttemptRef& ref) { return ended(ref) && !loop_->state().attempts.contains(ref); }
   std::string file(const AttemptRef& ref, const std::string& name) {
-    return AttemptDirectory::path_of(config_.trials_dir, ref.attempt) + "/" + name;
+    return AttemptDirectory::path_of(config_.trials_dir, ref) + "/" + name;
   }
   ProcessIdentity process(const AttemptRef& ref) {
     const auto note = AttemptDirectory(file(ref, "")).read_note();
@@ -193,7 +208,7 @@ TEST_F(LoopTest, ATrialRunsToItsEndAndEverythingArrives) {
   EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kCompleted);
   EXPECT_THAT(coordinator_->losses(kA), SizeIs(10));
   EXPECT_THAT(coordinator_->logs[kA], HasSubstr("from step 0 of 10"));
-  EXPECT_TRUE(std::filesystem::exists(file(kA, "worker-done.json")));
+  EXPECT_TRUE(run_until([&] { return std::filesystem::exists(file(kA, "worker-done.json")); }));
   EXPECT_FALSE(std::filesystem::exists(file(kA, "worker.json")));
   start_daemon();
   EXPECT_THAT(coordinator_->hellos.back().held, testing::IsEmpty());
@@ -327,24 +342,115 @@ TEST_F(LoopTest, AnEndThatTheWorkerWroteSurvivesItsRestart) {
   EXPECT_EQ(coordinator_->reports[kA].back().wall_ms, wall);
 }
 
-TEST_F(LoopTest, AFolderThatCannotBeMadeEndsTheAttemptNotTheDaemon) {
+TEST_F(LoopTest, AFolderThatCannotBeMadeIsRefusedAndTheDaemonGoesOn) {
   std::ofstream(config_.trials_dir + "/t41") << "a file where a folder should be";
   assign(kA, "c;steps=3;step_ms=1");
-  ASSERT_TRUE(run_until([&] { return gone(kA); }));
-  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kInfrastructure);
-  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("t41"));
+  ASSERT_TRUE(run_until([&] { return coordinator_->has_refused(kA); }));
+  EXPECT_EQ(coordinator_->refused[0].end, EndClass::kInfrastructure);
+  EXPECT_THAT(coordinator_->refused[0].reason, HasSubstr("t41"));
   assign(attempt_ref(42), "c;steps=3;step_ms=1");
   ASSERT_TRUE(run_until([&] { return gone(attempt_ref(42)); }));
   EXPECT_EQ(coordinator_->end(attempt_ref(42))->end, EndClass::kCompleted);
 }
 
-TEST_F(LoopTest, ATrainerThatIsNoProgramEndsTheAttemptWithTheReason) {
+TEST_F(LoopTest, ATrainerThatIsNoProgramIsRefusedAndLeavesNothingBehind) {
   config_.trainer = folder_.file("missing-trainer");
   start_daemon();
   assign(kA, "c");
+  ASSERT_TRUE(run_until([&] { return coordinator_->has_refused(kA); }));
+  EXPECT_EQ(coordinator_->refused[0].end, EndClass::kInfrastructure);
+  EXPECT_THAT(coordinator_->refused[0].reason, HasSubstr("missing-trainer"));
+  EXPECT_FALSE(std::filesystem::exists(file(kA, "")));
+  EXPECT_FALSE(loop_->state().attempts.contains(kA));
+}
+
+TEST_F(LoopTest, AHungFileSystemCostsItsTrialAndNotTheHeartbeats) {
+  auto open = std::make_shared<std::atomic<bool>>(false);
+  auto inside = std::make_shared<std::atomic<int>>(0);
+  config_.files_limit_ms = 100;
+  config_.options.trainer_lease_ms = 2'000;
+  config_.before_files = [open, inside](const AttemptRef& ref, std::string_view job) {
+    if (ref != kA || job != "writing the lease") return;
+    ++*inside;
+    while (!*open) ::poll(nullptr, 0, 5);
+  };
+  start_daemon();
+  assign(kA, "c;steps=100000;step_ms=5", {0});
+  ASSERT_TRUE(run_until([&] { return *inside > 0; }));
+  ASSERT_TRUE(run_until([&] {
+    return !coordinator_->beats.empty() && coordinator_->beats.back().running.empty();
+  })) << "it is not spoken for any more";
+  const std::size_t beats = coordinator_->beats.size();
+  assign(attempt_ref(42), "c;steps=3;step_ms=1", {1});
+  ASSERT_TRUE(run_until([&] { return gone(attempt_ref(42)); })) << "another trial is not held up";
+  ASSERT_TRUE(run_until([&] { return coordinator_->beats.size() >= beats + 3; }));
+  *open = true;
+  ASSERT_TRUE(run_until([&] {
+    return ended(kA) || coordinator_->beats.back().running.size() == 1;
+  })) << "and comes back when the files do";
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
   ASSERT_TRUE(run_until([&] { return gone(kA); }));
-  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kInfrastructure);
-  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("missing-trainer"));
+}
+
+TEST_F(LoopTest, AFrozenTrainerIsEndedByTheProgressLimit) {
+  config_.options.stop_grace_ms = 200;
+  start_daemon();
+  assign(kA, "c;steps=100000;step_ms=1;fail=freeze@5", {0}, /*progress_limit_ms=*/500);
+  ASSERT_TRUE(run_until([&] { return gone(kA); }, 60'000));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kTimeout);
+  EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("no news since step"));
+}
+
+/// Processes of an attempt, by the mark in their environment, and sleepers without any.
+std::vector<pid_t> processes_of(const AttemptRef& ref) {
+  std::vector<pid_t> found;
+  for_each_process([&](const ProcessLine& process) {
+    if (!process.zombie && started_with(process.pid, Supervisor::mark(ref)))
+      found.push_back(process.pid);
+    return true;
+  });
+  return found;
+}
+
+TEST_F(LoopTest, NothingOfAnAttemptOutlivesIt) {
+  Supervisor::become_subreaper();
+  assign(kA, "c;steps=100000;step_ms=5;leaves=child");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
+  EXPECT_THAT(processes_of(kA), SizeIs(2)) << "the trainer, and its child in its own session";
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
+  ASSERT_TRUE(run_until([&] { return ended(kA); }));
+  EXPECT_THAT(processes_of(kA), SizeIs(0)) << "before its end was sent";
+}
+
+TEST_F(LoopTest, ARestartedDaemonEndsWhatItsDeadTrainersLeft) {
+  config_.options.trainer_lease_ms = 500;
+  start_daemon();
+  assign(kA, "c;steps=100000;step_ms=5;leaves=child");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
+  const ProcessIdentity trainer = process(kA);
+  kill_daemon();
+  ASSERT_TRUE(eventually([&] { return !is_alive(trainer); }, 60'000));
+  EXPECT_THAT(processes_of(kA), SizeIs(1));
+  start_daemon();
+  ASSERT_TRUE(run_until([&] { return ended(kA); }));
+  EXPECT_THAT(processes_of(kA), SizeIs(0));
+}
+
+TEST_F(LoopTest, AControlGroupHoldsEvenAProcessWithoutAnEnvironment) {
+  const auto parent = Cgroup::parent();
+  if (!parent) GTEST_SKIP() << "no cgroup v2 that this process may write";
+  config_.cgroup_parent = *parent;
+  start_daemon();
+  assign(kA, "c;steps=100000;step_ms=5;leaves=bare");
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
+  const auto note = AttemptDirectory(file(kA, "")).read_note();
+  ASSERT_TRUE(note.has_value());
+  ASSERT_NE(note->cgroup, "");
+  const std::string inside = read_file(note->cgroup + "/cgroup.procs").value_or("");
+  EXPECT_EQ(std::count(inside.begin(), inside.end(), '\n'), 2) << inside;
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
+  ASSERT_TRUE(run_until([&] { return ended(kA); }));
+  EXPECT_FALSE(std::filesystem::exists(note->cgroup)) << "empty and removed before the end is sent";
 }
 
 TEST_F(LoopTest, TwoSlotsTrainAtOnce) {

@@ -142,15 +142,32 @@ TEST(AgentSession, ARefusedTokenEndsAnIdleWorkerWithTheDocumentedCode) {
   EXPECT_EQ(of<Exit>(effects)[0].code, 6);
 }
 
-TEST(AgentSession, ADaemonWhoseNameWasTakenOverEndsInsteadOfTakingItBack) {
+TEST(AgentSession, ANameInUseElsewhereIsSaidAndTriedAgainWhileTheTrialsGoOn) {
   AgentHarness agent;
   agent.start();
   agent.connect();
-  const Effects effects = agent.apply(SessionClosed{
-      agent.state.session, Status(Code::kAlreadyExists, "another worker named node1")});
-  ASSERT_THAT(of<Exit>(effects), SizeIs(1));
-  EXPECT_EQ(of<Exit>(effects)[0].code, 7);
-  EXPECT_THAT(of<OpenSession>(agent.wait(60'000)), IsEmpty());
+  agent.run_trainer(kA);
+  agent.lose_session();
+  Effects all;
+  for (int i = 0; i < 300; ++i) {
+    Effects effects = agent.tick(100);
+    if (!of<OpenSession>(effects).empty()) {
+      for (AgentEffect& effect : agent.apply(SessionClosed{
+               agent.state.session, Status(Code::kAlreadyExists, "another worker named node1")}))
+        effects.push_back(std::move(effect));
+    }
+    for (AgentEffect& effect : effects) all.push_back(std::move(effect));
+  }
+  EXPECT_THAT(of<Exit>(all), IsEmpty());
+  EXPECT_THAT(of<SignalTrainer>(all), IsEmpty());
+  EXPECT_THAT(of<WriteLease>(all), testing::Not(IsEmpty())) << "its lease goes on";
+  const std::size_t tries = of<OpenSession>(all).size();
+  EXPECT_GE(tries, 3u);
+  EXPECT_LE(tries, 20u) << "under back-off";
+  const auto lines = of<LogLine>(all);
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const LogLine& line) {
+    return line.level == LogLevel::kError && line.detail.find("--name") != std::string::npos;
+  }));
 }
 
 // ---- starting
@@ -194,7 +211,28 @@ TEST(AgentAssign, ASlotInUseOrUnknownIsNotAssigned) {
     EXPECT_THAT(of<StartTrainer>(effects), IsEmpty());
     EXPECT_FALSE(agent.holds(kB));
     EXPECT_THAT(of<LogLine>(effects), SizeIs(1));
+    const auto refused = sent<protocol::Refused>(effects);
+    ASSERT_THAT(refused, SizeIs(1)) << "at once, not when its lease runs out";
+    EXPECT_EQ(refused[0].ref, kB);
+    EXPECT_EQ(refused[0].end, EndClass::kInfrastructure);
+    EXPECT_NE(refused[0].reason, "");
+    agent.state.refused.clear();
   }
+}
+
+TEST(AgentAssign, ARefusalIsRepeatedInTheSameWords) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  const auto first = sent<protocol::Refused>(agent.assign(kB, {7}));
+  ASSERT_THAT(first, SizeIs(1));
+  agent.lose_session();
+  agent.wait(1000);
+  agent.apply(SessionOpened{agent.state.session});
+  agent.welcome();
+  const auto second = sent<protocol::Refused>(agent.assign(kB, {7}));
+  ASSERT_THAT(second, SizeIs(1));
+  EXPECT_EQ(second[0].reason, first[0].reason);
 }
 
 TEST(AgentAssign, ASlotBeingVacatedIsWaitedFor) {
@@ -209,20 +247,246 @@ TEST(AgentAssign, ASlotBeingVacatedIsWaitedFor) {
   EXPECT_THAT(of<StartTrainer>(agent.apply(TrainerExited{kA, {{}, 15}})), SizeIs(1));
 }
 
-TEST(AgentAssign, ATrainerThatCannotBeStartedEndsTheAttemptWithTheReason) {
+TEST(AgentAssign, ATrainerThatCannotBeStartedIsRefusedWithTheReason) {
   AgentHarness agent;
   agent.start();
   agent.connect();
   agent.assign(kA);
   Effects effects = agent.apply(SpawnFailed{kA, "cannot write spec.json: No space left on device"});
   for (AgentEffect& effect : agent.wait(200)) effects.push_back(std::move(effect));
-  const auto reports = sent<protocol::Reports>(effects);
-  ASSERT_THAT(reports, SizeIs(1));
-  ASSERT_THAT(reports[0].reports, SizeIs(1));
-  EXPECT_EQ(reports[0].reports[0].sequence, 1u);
-  EXPECT_EQ(end_of(reports[0].reports[0]).end, EndClass::kInfrastructure);
-  EXPECT_THAT(end_of(reports[0].reports[0]).message, HasSubstr("No space left"));
+  const auto refused = sent<protocol::Refused>(effects);
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].ref, kA);
+  EXPECT_EQ(refused[0].end, EndClass::kInfrastructure);
+  EXPECT_THAT(refused[0].reason, HasSubstr("No space left"));
+  EXPECT_THAT(sent<protocol::Reports>(effects), IsEmpty());
   EXPECT_THAT(of<Exit>(effects), IsEmpty()) << "the daemon lives on";
+  EXPECT_FALSE(agent.holds(kA));
+  EXPECT_THAT(of<StartTrainer>(agent.assign(kB, {0})), SizeIs(1)) << "its slot is free";
+}
+
+TEST(AgentAssign, ADroppedAttemptThatCannotBeStartedIsNotRefusedToo) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.assign(kA);
+  agent.receive(protocol::Stop{kA, protocol::StopReason::kFenced, true});
+  EXPECT_THAT(sent<protocol::Refused>(agent.apply(SpawnFailed{kA, "no process"})), IsEmpty());
+  EXPECT_FALSE(agent.holds(kA));
+}
+
+// ---- fit for work
+
+NodeHealth disk(std::uint64_t free_bytes, std::uint64_t total_bytes) {
+  return {"", free_bytes, total_bytes};
+}
+constexpr std::uint64_t kGiB = 1ull << 30;
+
+TEST(AgentHealth, AFullDiskMakesTheNodeUnfitUntilThereIsSpaceAgain) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.apply(disk(20 * kGiB, 100 * kGiB));
+  EXPECT_EQ(agent.state.unfit, "");
+  agent.apply(disk(kGiB / 2, 100 * kGiB));
+  const auto told = sent<protocol::Heartbeat>(agent.tick());
+  ASSERT_THAT(told, SizeIs(1)) << "at once";
+  EXPECT_THAT(told[0].unfit, HasSubstr("512 MiB free"));
+  EXPECT_EQ(told[0].disk_free_bytes, kGiB / 2);
+  EXPECT_THAT(told[0].running, ElementsAre(kA)) << "what runs goes on";
+  const auto refused = sent<protocol::Refused>(agent.assign(kB, {1}));
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_THAT(refused[0].reason, HasSubstr("512 MiB free"));
+  agent.apply(disk(kGiB + 1, 100 * kGiB));
+  EXPECT_NE(agent.state.unfit, "") << "barely above the mark";
+  agent.apply(disk(2 * kGiB, 100 * kGiB));
+  const auto fit = sent<protocol::Heartbeat>(agent.tick());
+  ASSERT_THAT(fit, SizeIs(1));
+  EXPECT_EQ(fit[0].unfit, "");
+  EXPECT_THAT(of<StartTrainer>(agent.assign(attempt_ref(43), {1})), SizeIs(1));
+}
+
+TEST(AgentHealth, ASmallDiskIsJudgedByItsOwnSize) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.apply(disk(50 << 20, 100 << 20));
+  EXPECT_EQ(agent.state.unfit, "");
+  agent.apply(disk(1 << 20, 100 << 20));
+  EXPECT_NE(agent.state.unfit, "");
+}
+
+TEST(AgentHealth, ADeviceOrASilentFileSystemMakesTheNodeUnfitToo) {
+  AgentOptions options = AgentHarness::default_options();
+  options.health_limit_ms = 60'000;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  agent.apply(NodeHealth{"GPU 0 reports 3 uncorrectable memory errors", 0, 0});
+  EXPECT_THAT(agent.state.unfit, HasSubstr("uncorrectable"));
+  agent.apply(NodeHealth{});
+  EXPECT_EQ(agent.state.unfit, "");
+  agent.now += 61'000;
+  agent.tick();
+  EXPECT_THAT(agent.state.unfit, HasSubstr("does not answer"));
+}
+
+TEST(AgentHealth, FilesThatDoNotAnswerCostTheirAttemptAlone) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA, {0});
+  agent.run_trainer(kB, {1});
+  agent.apply(FilesAnswer{kA, "writing the lease has taken 12 s"});
+  const auto beats = sent<protocol::Heartbeat>(agent.wait(1000));
+  ASSERT_THAT(beats, SizeIs(1));
+  EXPECT_THAT(beats[0].running, ElementsAre(kB));
+  agent.apply(FilesAnswer{kA, ""});
+  const auto again = sent<protocol::Heartbeat>(agent.wait(1000));
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_THAT(again[0].running, ElementsAre(kA, kB));
+}
+
+// ---- limits
+
+TEST(AgentLimits, ATrainerWithoutAStepIsEndedWithClassTimeout) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  protocol::Assign assign = AgentHarness::assignment(kA);
+  assign.progress_limit_ms = 60'000;
+  agent.receive(assign);
+  agent.apply(TrainerStarted{kA});
+  const auto wait = [&](std::int64_t ms) {
+    Effects all;
+    for (std::int64_t i = 0; i < ms; i += 1000) {
+      agent.receive(protocol::HeartbeatAck{1});
+      for (AgentEffect& effect : agent.tick(1000)) all.push_back(std::move(effect));
+    }
+    return of<SignalTrainer>(all);
+  };
+  EXPECT_THAT(wait(50'000), IsEmpty());
+  agent.files[kA] = {metric(1)};
+  EXPECT_THAT(wait(50'000), IsEmpty()) << "a step gives it the whole time again";
+  agent.files[kA].push_back({2, 0, protocol::MetricReport{1, 0, {{"train_loss", 1.0}}}});
+  const auto term = wait(12'000);
+  ASSERT_THAT(term, SizeIs(1)) << "the same step once more is no progress";
+  EXPECT_EQ(term[0].signal, TrainerSignal::kTerm);
+  const auto kill = wait(31'000);
+  ASSERT_FALSE(kill.empty());
+  EXPECT_EQ(kill[0].signal, TrainerSignal::kKill);
+  agent.apply(TrainerExited{kA, {{}, 9}});
+  ASSERT_TRUE(agent.ends.contains(kA));
+  EXPECT_EQ(end_of(agent.ends[kA]).end, EndClass::kTimeout);
+  EXPECT_THAT(end_of(agent.ends[kA]).message, HasSubstr("no news since step 1 for 60 s"));
+}
+
+TEST(AgentLimits, ATrainerThatSavesWhenItsTimeIsOverHasClassTimeoutToo) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  protocol::Assign assign = AgentHarness::assignment(kA);
+  assign.time_limit_ms = 10'000;
+  agent.receive(assign);
+  agent.apply(TrainerStarted{kA});
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(9'000)), IsEmpty());
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(2'000)), SizeIs(1));
+  agent.files[kA] = {metric(1), end_report(2, EndClass::kStopped)};
+  const auto reports = sent<protocol::Reports>(agent.apply(TrainerExited{kA, {6, {}}}));
+  ASSERT_FALSE(reports.empty());
+  const EndReport end = end_of(reports.back().reports.back());
+  EXPECT_EQ(end.end, EndClass::kTimeout);
+  EXPECT_THAT(end.message, HasSubstr("10 s, its time limit"));
+}
+
+TEST(AgentLimits, AReportThatCannotBeSentYetIsNoLackOfProgress) {
+  AgentOptions options = AgentHarness::default_options();
+  options.reports_window = 4;
+  AgentHarness agent(options);
+  agent.start();
+  agent.connect();
+  protocol::Assign assign = AgentHarness::assignment(kA);
+  assign.progress_limit_ms = 5'000;
+  agent.receive(assign);
+  agent.apply(TrainerStarted{kA});
+  for (std::uint64_t i = 1; i <= 50; ++i) agent.files[kA].push_back(metric(i));
+  EXPECT_THAT(of<SignalTrainer>(agent.wait(15'000)), IsEmpty())
+      << "nothing is acknowledged, so the window is full and its news are not read";
+}
+
+// ---- gangs
+
+protocol::Assign member(const AttemptRef& ref, protocol::Gang gang,
+                        std::vector<std::uint32_t> slots = {0}) {
+  protocol::Assign assign = AgentHarness::assignment(ref, std::move(slots));
+  assign.gang = gang;
+  return assign;
+}
+
+TEST(AgentGang, RankZerosWorkerTellsWhereItListensAndTheOthersWaitForIt) {
+  AgentHarness first;
+  first.start();
+  first.connect();
+  EXPECT_THAT(of<StartTrainer>(first.receive(member(kA, {0, 2, 4}))), SizeIs(1));
+  first.apply(TrainerStarted{kA});
+  const auto told = sent<protocol::Rendezvous>(first.apply(RendezvousFound{kA, "10.0.0.1:4321"}));
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].address, "10.0.0.1:4321");
+  first.lose_session();
+  first.wait(1000);
+  first.apply(SessionOpened{first.state.session});
+  EXPECT_THAT(sent<protocol::Rendezvous>(first.welcome({{kA, true, 0, 0}})), SizeIs(1))
+      << "it may have been lost with the stream";
+
+  AgentHarness second;
+  second.start();
+  second.connect();
+  EXPECT_THAT(of<StartTrainer>(second.receive(member(kA, {2, 2, 4}))), IsEmpty());
+  EXPECT_TRUE(second.holds(kA));
+  const auto started = of<StartTrainer>(second.receive(told[0]));
+  ASSERT_THAT(started, SizeIs(1));
+  EXPECT_EQ(started[0].rendezvous, "10.0.0.1:4321");
+  EXPECT_THAT(of<StartTrainer>(second.receive(told[0])), IsEmpty());
+}
+
+TEST(AgentGang, AMemberSaysThatItEndedSendsNoReportsAndIsForgottenWhenTold) {
+  AgentHarness agent;
+  agent.files[kA] = {metric(1)};
+  agent.logs[kA] = "words";
+  agent.start();
+  agent.connect();
+  agent.receive(member(kA, {2, 2, 4}));
+  agent.receive(protocol::Rendezvous{kA, "h:1"});
+  agent.apply(TrainerStarted{kA});
+  Effects effects = agent.wait(500);
+  for (AgentEffect& effect : agent.apply(TrainerExited{kA, {8, {}}}))
+    effects.push_back(std::move(effect));
+  EXPECT_THAT(sent<protocol::Reports>(effects), IsEmpty());
+  EXPECT_THAT(sent<protocol::LogChunk>(effects), IsEmpty());
+  const auto ended = sent<protocol::MemberEnded>(effects);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_THAT(ended[0].message, HasSubstr("code 8"));
+  EXPECT_THAT(of<StartTrainer>(agent.assign(kB, {0})), SizeIs(1)) << "its slot is free";
+  agent.lose_session();
+  agent.wait(1000);
+  agent.apply(SessionOpened{agent.state.session});
+  EXPECT_THAT(sent<protocol::MemberEnded>(agent.welcome({{kA, true, 0, 0}, {kB, true, 0, 0}})),
+              SizeIs(1));
+  EXPECT_THAT(
+      of<ForgetAttempt>(agent.receive(protocol::Stop{kA, protocol::StopReason::kFenced, true})),
+      SizeIs(1));
+}
+
+TEST(AgentGang, RanksThatDoNotAddUpAreRefused) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  for (const protocol::Gang gang : {protocol::Gang{0, 0, 1}, protocol::Gang{0, 3, 2},
+                                    protocol::Gang{3, 2, 4}, protocol::Gang{0xffffffff, 2, 4}}) {
+    agent.state.refused.clear();
+    EXPECT_THAT(sent<protocol::Refused>(agent.receive(member(kA, gang))), SizeIs(1));
+  }
 }
 
 // ---- reports

@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/file.h"
@@ -44,6 +47,24 @@ struct Pipe {
     return true;
   }
 };
+
+/// Children that somebody waits for by number. Its mutex is held from fork to the entry, so that
+/// none can be missed, and while a child is forked, so that none inherits another's pipes.
+struct Reservations {
+  std::mutex mutex;
+  std::set<pid_t> pids;
+};
+Reservations& reservations() {
+  static Reservations all;
+  return all;
+}
+
+/// Collects a child that has ended or is about to.
+void collect(pid_t pid) {
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  end_reservation(pid);
+}
 
 std::vector<char*> c_array(const std::vector<std::string>& strings) {
   std::vector<char*> array;
@@ -96,8 +117,7 @@ HeldProcess::~HeldProcess() {
   if (status_fd_ >= 0) ::close(status_fd_);
   if (gate_fd_ < 0) return;
   ::close(gate_fd_);  // end-of-file: the child leaves
-  while (::waitpid(identity_.pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  collect(identity_.pid);
 }
 
 Status HeldProcess::release() {
@@ -111,19 +131,71 @@ Status HeldProcess::release() {
   } while (got < 0 && errno == EINTR);
   ::close(std::exchange(status_fd_, -1));
   if (got != sizeof failure) return Status::ok();
-  while (::waitpid(identity_.pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  collect(identity_.pid);
   const std::size_t call = static_cast<std::size_t>(failure.call) % std::size(kCalls);
   return errno_status(failure.error_number, kCalls[call], "the program");
 }
 
+void end_reservation(pid_t pid) {
+  const std::lock_guard lock(reservations().mutex);
+  reservations().pids.erase(pid);
+}
+
+void collect_orphans() {
+  const std::lock_guard lock(reservations().mutex);
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    // One that is reserved hides those behind it until it is collected, which is soon.
+    if (reservations().pids.contains(info.si_pid)) return;
+    ::waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+}
+
+void for_each_process(const std::function<bool(const ProcessLine&)>& look) {
+  std::error_code failure;
+  for (std::filesystem::directory_iterator it("/proc", failure), end; !failure && it != end;
+       it.increment(failure)) {
+    const std::string name = it->path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const Result<std::string> stat = read_file("/proc/" + name + "/stat", 4096);
+    if (!stat) continue;  // just gone
+    const std::size_t close = stat->rfind(')');
+    if (close == std::string::npos) continue;
+    const auto fields = split(trim(std::string_view(*stat).substr(close + 1)), ' ');
+    if (fields.size() < 3) continue;
+    const auto number = [](std::string_view text) {
+      pid_t value = 0;
+      std::from_chars(text.data(), text.data() + text.size(), value);
+      return value;
+    };
+    const ProcessLine line{number(name), number(fields[1]), number(fields[2]),
+                           fields[0] == "Z" || fields[0] == "X"};
+    if (!look(line)) return;
+  }
+}
+
+bool started_with(pid_t pid, const std::string& entry) {
+  const Result<std::string> all = read_file(fmt::format("/proc/{}/environ", pid), 4 << 20);
+  if (!all) return false;
+  for (const std::string_view one : split(*all, '\0')) {
+    if (one == entry) return true;
+  }
+  return false;
+}
+
 Result<HeldProcess> spawn_held(const SpawnRequest& request) {
-  Pipe gate, status;
-  if (!gate.open() || !status.open())
-    return error(errno_status(errno, "make a pipe for", "a trainer"));
+  // Before the lock: its file system may hang.
   const int log_fd =
       ::open(request.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log_fd < 0) return error(errno_status(errno, "create", request.log_path));
+  std::unique_lock lock(reservations().mutex);
+  Pipe gate, status;
+  if (!gate.open() || !status.open()) {
+    const int failure = errno;
+    ::close(log_fd);
+    return error(errno_status(failure, "make a pipe for", "a trainer"));
+  }
   const std::vector<char*> argv = c_array(request.argv);
   const std::vector<char*> envp = c_array(request.environment);
   // No signal may run one of our handlers in the child before its dispositions are reset.
@@ -140,7 +212,13 @@ Result<HeldProcess> spawn_held(const SpawnRequest& request) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::close(log_fd);
   if (pid < 0) return error(errno_status(fork_errno, "fork for", request.argv.front()));
+  reservations().pids.insert(pid);
   ::setpgid(pid, pid);  // on both sides: whoever comes first, the group is there
+  // The child's ends, before the next fork: a sibling that held them open would keep `release`
+  // waiting.
+  ::close(std::exchange(gate.read_fd, -1));
+  ::close(std::exchange(status.write_fd, -1));
+  lock.unlock();
   HeldProcess held({pid, process_start_time(pid).value_or(0), boot_id()},
                    std::exchange(gate.write_fd, -1), std::exchange(status.read_fd, -1));
   return held;

@@ -3,9 +3,11 @@
 // fork and exec in one file. The child waits at a gate until the parent has noted its process id
 // durably: a daemon that dies in between leaves a child that reads end-of-file at the gate and goes
 // away, never a trainer that nobody knows. Between fork and exec only async-signal-safe calls are
-// made, so other threads of the parent do no harm. Threads: call from one thread.
+// made, so other threads of the parent do no harm.
+// Threads: any; children are forked one at a time, so that none holds another one's pipes open.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,8 +43,29 @@ class HeldProcess {
   int status_fd_;  // end-of-file = exec happened; bytes = errno and the failed call
 };
 
-/// Forks. Errors: no process, no memory, no log file.
+/// Forks. Errors: no process, no memory, no log file. The child is reserved: whoever collects
+/// children in general leaves it to the one that waits for it.
 Result<HeldProcess> spawn_held(const SpawnRequest& request);
+
+/// The child is collected, or somebody else will do it: its number may come again.
+void end_reservation(pid_t pid);
+
+/// Collects the ended children that nobody has reserved: orphans of trainers, which come to this
+/// process when it is their subreaper.
+void collect_orphans();
+
+/// One process, as /proc/PID/stat has it.
+struct ProcessLine {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;
+  bool zombie = false;
+};
+/// Calls `look` with every process until it returns false.
+void for_each_process(const std::function<bool(const ProcessLine&)>& look);
+
+/// True when the environment that `pid` was started with has the entry "KEY=value".
+bool started_with(pid_t pid, const std::string& entry);
 
 /// This process's environment without the keys of `changes` ("KEY=value"), then `changes`. A change
 /// without '=' removes the key.

@@ -1,6 +1,7 @@
 // Waiting, signalling and emptying process groups: see supervisor.h.
 #include "worker/agent/process/supervisor.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -8,12 +9,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
-#include "base/file.h"
 #include "base/logging.h"
-#include "base/text.h"
+#include "worker/agent/process/cgroup.h"
 
 namespace tailor::agent {
 namespace {
@@ -24,21 +23,12 @@ constexpr std::int64_t kEmptyingWarnMs = 10'000;
 
 /// True when some process of `group` lives. A zombie does not: its parent may never collect it.
 bool has_live_member(pid_t group) {
-  std::error_code failure;
-  for (std::filesystem::directory_iterator it("/proc", failure), end; !failure && it != end;
-       it.increment(failure)) {
-    const std::string name = it->path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const Result<std::string> stat = read_file("/proc/" + name + "/stat", 4096);
-    if (!stat) continue;  // just gone
-    const std::size_t close = stat->rfind(')');
-    if (close == std::string::npos) continue;
-    const auto fields = split(trim(std::string_view(*stat).substr(close + 1)), ' ');
-    // state, parent, group
-    if (fields.size() < 3 || fields[0] == "Z" || fields[0] == "X") continue;
-    if (fields[2] == std::to_string(group)) return true;
-  }
-  return false;
+  bool found = false;
+  for_each_process([&](const ProcessLine& process) {
+    found = process.group == group && !process.zombie;
+    return !found;
+  });
+  return found;
 }
 
 int open_pid_fd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
@@ -48,16 +38,23 @@ int open_pid_fd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, p
 Supervisor::~Supervisor() {
   for (auto& [ref, watched] : watched_) {
     if (watched.pid_fd >= 0) ::close(watched.pid_fd);
+    if (watched.child) end_reservation(watched.process.pid);
   }
 }
 
 void Supervisor::become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-void Supervisor::watch(const protocol::AttemptRef& ref, const ProcessIdentity& process,
-                       bool child) {
+std::string Supervisor::mark(const protocol::AttemptRef& ref) {
+  return fmt::format("TAILOR_ATTEMPT={}/{:x}", ref.attempt.to_string(), ref.token);
+}
+
+void Supervisor::watch(const protocol::AttemptRef& ref, const ProcessIdentity& process, bool child,
+                       const std::string& cgroup) {
   Watched watched;
   watched.process = process;
   watched.child = child;
+  watched.mark = mark(ref);
+  watched.cgroup = cgroup;
   watched.pid_fd = open_pid_fd(process.pid);
   watched_.insert_or_assign(ref, watched);
 }
@@ -86,10 +83,11 @@ bool Supervisor::leader_ended(Watched& watched) {
     if (WIFEXITED(status)) watched.status.code = WEXITSTATUS(status);
     if (WIFSIGNALED(status)) watched.status.signal = WTERMSIG(status);
   }
+  end_reservation(watched.process.pid);
   return true;
 }
 
-bool Supervisor::group_empty(Watched& watched) {
+bool Supervisor::group_empty(const Watched& watched) const {
   const pid_t group = watched.process.pid;
   // Somebody else with this pid would be another group.
   const Result<std::uint64_t> now_there = process_start_time(group);
@@ -97,17 +95,51 @@ bool Supervisor::group_empty(Watched& watched) {
   while (::waitpid(-group, nullptr, WNOHANG) > 0) {
   }
   if (::kill(-group, SIGKILL) != 0 && errno == ESRCH) return true;
-  if (!has_live_member(group)) return true;
-  if (!watched.warned && clock_.now_ms() - watched.gone_at_ms >= kEmptyingWarnMs) {
+  return !has_live_member(group);
+}
+
+bool Supervisor::cgroup_empty(const Watched& watched) const {
+  if (watched.cgroup.empty()) return true;
+  const Cgroup cgroup(watched.cgroup);
+  if (cgroup.remove()) return true;
+  cgroup.kill();
+  collect_orphans();
+  return cgroup.remove();
+}
+
+bool Supervisor::strays_gone(const Watched& watched) const {
+  if (!watched.cgroup.empty()) return true;  // none can leave it
+  // Everything that our own trainers left is our child by now, or below one: without children there
+  // is nothing to look for.
+  siginfo_t info{};
+  if (watched.child && ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+      errno == ECHILD) {
+    return true;
+  }
+  bool gone = true;
+  for_each_process([&](const ProcessLine& process) {
+    if (process.zombie || process.pid == ::getpid()) return true;
+    if (!started_with(process.pid, watched.mark)) return true;
+    ::kill(process.pid, SIGKILL);
+    gone = false;
+    return true;
+  });
+  return gone;
+}
+
+bool Supervisor::all_gone(Watched& watched) {
+  const bool gone = group_empty(watched) && cgroup_empty(watched) && strays_gone(watched);
+  if (!gone && !watched.warned && clock_.now_ms() - watched.gone_at_ms >= kEmptyingWarnMs) {
     watched.warned = true;
     log_warn("supervisor", "processes of a trainer outlive SIGKILL; its slot stays taken",
-             {{"group", std::to_string(group)}});
+             {{"group", std::to_string(watched.process.pid)}});
   }
-  return false;
+  return gone;
 }
 
 std::vector<TrainerExited> Supervisor::reap() {
   std::vector<TrainerExited> ended;
+  collect_orphans();
   for (auto it = watched_.begin(); it != watched_.end();) {
     Watched& watched = it->second;
     if (!watched.leader_gone && leader_ended(watched)) {
@@ -115,7 +147,7 @@ std::vector<TrainerExited> Supervisor::reap() {
       watched.gone_at_ms = clock_.now_ms();
       if (watched.pid_fd >= 0) ::close(std::exchange(watched.pid_fd, -1));
     }
-    if (watched.leader_gone && group_empty(watched)) {
+    if (watched.leader_gone && all_gone(watched)) {
       ended.push_back({it->first, watched.status});
       it = watched_.erase(it);
     } else {

@@ -1,13 +1,17 @@
 // Supervisor: watches the trainers of this worker, its own children and those re-adopted after a
-// restart, and ends whole process groups.
+// restart, and ends whole trees of processes.
 //
-// An exit is told only when the group is empty: children that a trainer left behind are killed
-// first, so nothing holds a device when its slot is given away. Exits wake a poll() through pidfds
-// where the kernel has them; `reap` finds them in any case.
+// An exit is told only when nothing of the attempt lives: what a trainer left behind is killed
+// first, so nothing holds a device when its slot is given away. That is its process group; its
+// control group where there is one (cgroup.h); and else every process that came to this one as the
+// subreaper, or carries the attempt's mark in its environment (a daemon that left the group).
+// Exits wake a poll() through pidfds where the kernel has them; `reap` finds them in any case.
 // Threads: one thread, the one that spawns.
 #pragma once
 
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -28,8 +32,13 @@ class Supervisor {
   /// Once, early in main.
   static void become_subreaper();
 
-  /// Watches a process. `child`: this process forked it and will get its exit status.
-  void watch(const protocol::AttemptRef& ref, const ProcessIdentity& process, bool child);
+  /// The entry of a trainer's environment that everything it starts inherits.
+  static std::string mark(const protocol::AttemptRef& ref);
+
+  /// Watches a process. `child`: this process forked it and will get its exit status. `cgroup`: the
+  /// folder of its control group, "" = none.
+  void watch(const protocol::AttemptRef& ref, const ProcessIdentity& process, bool child,
+             const std::string& cgroup = "");
 
   /// Signals the whole group of `ref`; nothing when it is not watched or has ended.
   void signal(const protocol::AttemptRef& ref, TrainerSignal signal);
@@ -47,6 +56,8 @@ class Supervisor {
   struct Watched {
     ProcessIdentity process;
     bool child = false;
+    std::string mark;
+    std::string cgroup;
     int pid_fd = -1;
     bool leader_gone = false;
     MonotonicMs gone_at_ms = 0;
@@ -55,8 +66,12 @@ class Supervisor {
   };
   /// True when the leader has ended (and, a child, been reaped).
   bool leader_ended(Watched& watched);
-  /// Kills what is left of the group. True when nothing is.
-  bool group_empty(Watched& watched);
+  /// Kill what is left of the group, of the control group, of other descendants.
+  /// True when nothing is.
+  bool group_empty(const Watched& watched) const;
+  bool cgroup_empty(const Watched& watched) const;
+  bool strays_gone(const Watched& watched) const;
+  bool all_gone(Watched& watched);
 
   const Clock& clock_;
   std::map<protocol::AttemptRef, Watched> watched_;
