@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "worker/agent/identity.h"
 
 namespace tailor::agent {
 namespace {
@@ -34,7 +35,10 @@ struct Option {
 std::vector<Option> options_of(WorkerConfig& c) {
   return {
       {"coordinator", &c.coordinator, "Address of the coordinator, host:port"},
-      {"name", &c.name, "Name of this worker, unique in the cluster (default: the host's name)"},
+      {"name", &c.name,
+       "Name of this worker, unique in the cluster (default: the host's name and some letters, "
+       "kept "
+       "in WORK_DIR/worker-name)"},
       {"work_dir", &c.work_dir, "Folder of this daemon; one daemon a folder"},
       {"trials_dir", &c.trials_dir,
        "Folder of the trials (default: WORK_DIR/trials); share it so that trials resume elsewhere"},
@@ -52,6 +56,14 @@ std::vector<Option> options_of(WorkerConfig& c) {
        "After SIGTERM, trainers still running after this long are stopped (default: they finish)"},
       {"exit_when_idle", &c.exit_when_idle, "End when there is nothing to do"},
       {"idle_time", Duration{&c.idle_time_ms}, "How long nothing, for --exit-when-idle"},
+      {"labels", &c.labels, "What trials may ask for: \"fast,rack=7\""},
+      {"address", &c.address, "Where other nodes reach this one (default: the host's name)"},
+      {"memory", &c.memory,
+       "Memory that trials may share out, such as 100GiB (default: all of it)"},
+      {"disk_reserve", &c.disk_reserve,
+       "Free space on the trials' disk below which no work is taken: \"2GiB\", \"5%\" or \"0\" "
+       "(default: 1GiB or 2%, whichever is less)"},
+      {"no_cgroups", &c.no_cgroups, "Make no control groups around trials"},
       {"log_level", &c.log_level, "debug, info, warn or error"},
   };
 }
@@ -89,6 +101,58 @@ Status absolute(const char* flag, std::string* path) {
         fmt::format("{} {}: the working folder is gone; give an absolute path", flag, *path));
   }
   *path = full;
+  return Status::ok();
+}
+
+Status complete_labels(WorkerConfig& c) {
+  c.label_list.clear();
+  if (trim(c.labels).empty()) return Status::ok();
+  for (const std::string_view part : split(c.labels, ',')) {
+    const std::string label(trim(part));
+    const bool good = !label.empty() && label.size() <= 128 && label.front() != '=' &&
+                      label.find_first_of(" \t\n") == std::string::npos && is_valid_utf8(label);
+    if (!good) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("--labels \"{}\": \"{}\" must be a name or name=value of 1 to 128 "
+                                "bytes without spaces",
+                                c.labels, label));
+    }
+    c.label_list.push_back(label);
+  }
+  if (c.label_list.size() > 64) return Status(Code::kInvalidArgument, "--labels takes 64 at most");
+  return Status::ok();
+}
+
+Status complete_sizes(WorkerConfig& c) {
+  const long pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page > 0) {
+    c.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
+  }
+  const auto bad = [](const char* flag, const std::string& text, const char* allowed) {
+    return Status(Code::kInvalidArgument, fmt::format("{} \"{}\" must be {}", flag, text, allowed));
+  };
+  if (!c.memory.empty()) {
+    const Result<std::uint64_t> bytes = parse_bytes(c.memory);
+    if (!bytes || *bytes == 0) return bad("--memory", c.memory, "a size such as 100GiB");
+    c.memory_bytes = *bytes;
+  }
+  if (c.disk_reserve.empty()) return Status::ok();
+  constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+  if (c.disk_reserve.back() == '%') {
+    const std::string number(
+        trim(std::string_view(c.disk_reserve).substr(0, c.disk_reserve.size() - 1)));
+    const Result<double> percent = parse_count(number);
+    if (!percent || !(*percent >= 0 && *percent <= 100)) {
+      return bad("--disk-reserve", c.disk_reserve, "0% to 100%, or a size such as 2GiB");
+    }
+    c.disk_reserve_bytes = kNoLimit;
+    c.disk_reserve_share = *percent / 100;
+    return Status::ok();
+  }
+  const Result<std::uint64_t> bytes = parse_bytes(c.disk_reserve);
+  if (!bytes) return bad("--disk-reserve", c.disk_reserve, "a size such as 2GiB, or 0% to 100%");
+  c.disk_reserve_bytes = *bytes;
+  c.disk_reserve_share = 1;
   return Status::ok();
 }
 
@@ -196,14 +260,6 @@ Status complete_config(WorkerConfig* config) {
                   fmt::format("--coordinator \"{}\" must be host:port, such as 127.0.0.1:7070",
                               c.coordinator));
   }
-  if (c.name.empty()) {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    c.name = host;
-  }
-  if (c.name.empty() || c.name.size() > 128 || !is_valid_utf8(c.name)) {
-    return Status(Code::kInvalidArgument, "--name must be 1 to 128 bytes of UTF-8");
-  }
   if (c.work_dir.empty()) {
     return Status(Code::kInvalidArgument,
                   "--work-dir is missing: give this daemon a folder of its own, on a local disk");
@@ -221,11 +277,26 @@ Status complete_config(WorkerConfig* config) {
   TAILOR_RETURN_IF_ERROR(in_range("--stop-grace", c.stop_grace_ms, 0, 3'600'000, "ms"));
   TAILOR_RETURN_IF_ERROR(in_range("--drain-limit", c.drain_limit_ms, 0, kYear, "ms"));
   TAILOR_RETURN_IF_ERROR(in_range("--idle-time", c.idle_time_ms, 0, kYear, "ms"));
+  TAILOR_RETURN_IF_ERROR(complete_labels(c));
+  TAILOR_RETURN_IF_ERROR(complete_sizes(c));
   if (c.trainer.empty()) {
     const std::string folder = program_folder();
     if (!folder.empty()) c.trainer = folder + "/tailor-trainer";
   }
   TAILOR_RETURN_IF_ERROR(absolute("--trainer", &c.trainer));
+  return Status::ok();
+}
+
+Status complete_name(WorkerConfig* config) {
+  std::string& name = config->name;
+  if (name.empty()) {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    TAILOR_ASSIGN_OR_RETURN(name, default_worker_name(config->work_dir, host));
+  }
+  if (name.size() > 128 || !is_valid_utf8(name)) {
+    return Status(Code::kInvalidArgument, "--name must be 1 to 128 bytes of UTF-8");
+  }
   return Status::ok();
 }
 

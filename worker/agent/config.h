@@ -14,7 +14,7 @@ namespace tailor::agent {
 /// Durations in milliseconds. On the command line and in the file they are written "10s", "24h".
 struct WorkerConfig {
   std::string coordinator = "127.0.0.1:7070";  ///< host:port
-  std::string name;                            ///< unique in the cluster; default: the host's name
+  std::string name;                            ///< unique in the cluster; default: see identity.h
   std::string work_dir;                        ///< lock file and, by default, trials
   std::string trials_dir;             ///< default: work_dir/trials; may be shared between nodes
   std::string device = "auto";        ///< auto | cpu | gpu
@@ -27,7 +27,20 @@ struct WorkerConfig {
   std::int64_t drain_limit_ms = 0;  ///< 0 = no limit
   bool exit_when_idle = false;
   std::int64_t idle_time_ms = 30'000;
+  std::string labels;   ///< "a,b=c": what trials may ask for
+  std::string address;  ///< where other nodes reach this one; default: the host's name
+  std::string memory;   ///< of the node, for trials; default: what is installed
+  /// Free space below which the node asks for no work: "2GiB", "5%", "0" (never); default: 1 GiB or
+  /// 2 %, whichever is less.
+  std::string disk_reserve;
+  bool no_cgroups = false;
   std::string log_level = "info";
+
+  // Made of the texts by complete_config.
+  std::vector<std::string> label_list = {};
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t disk_reserve_bytes = 1ull << 30;
+  double disk_reserve_share = 0.02;
 };
 
 /// Reads a TOML file over `*config`. Errors: kInvalidArgument with position.
@@ -41,9 +54,12 @@ struct CommandLine {
 };
 CommandLine parse_command_line(int argc, const char* const* argv);
 
-/// Fills defaults that depend on the machine (name, paths) and checks every value. Errors:
-/// kInvalidArgument naming the option and what is allowed.
+/// Fills defaults that depend on the machine (paths, memory; not the name) and checks every value.
+/// Errors: kInvalidArgument naming the option and what is allowed.
 Status complete_config(WorkerConfig* config);
+/// The name, drawn on first use and kept in the work folder when none was given (identity.h).
+/// Errors: those of default_worker_name; kInvalidArgument.
+Status complete_name(WorkerConfig* config);
 /// Errors: kNotFound when the trainer is no program that can be run.
 Status check_trainer(const WorkerConfig& config);
 

@@ -110,6 +110,15 @@ Status AgentLoop::start() {
       if (restored.ref == gone.ref) restored.running = false;
     }
   }
+  for (const protocol::Slot& slot : config_.options.slots) {
+    if (!config_.memory_in_use) break;
+    const bool taken = std::any_of(
+        event.restored.begin(), event.restored.end(), [&](const RestoredAttempt& restored) {
+          return restored.running &&
+                 std::count(restored.slots.begin(), restored.slots.end(), slot.index) > 0;
+        });
+    idle_memory_[slot.index] = taken ? 0 : config_.memory_in_use(slot.index).value_or(0);
+  }
   tick_at_ms_ = clock_.now_ms();
   apply(std::move(event));
   drain_events();
@@ -124,6 +133,12 @@ int AgentLoop::run() {
 void AgentLoop::run_once() {
   wait();
   for (AgentEvent& event : mailbox_.take()) {
+    if (auto* health = std::get_if<NodeHealth>(&event)) {
+      for (const auto& [slot, why] : occupied_) {
+        health->trouble += (health->trouble.empty() ? "" : "; ") + why;
+        await_memory({slot}, 0, {});  // whether it still is, for the next time
+      }
+    }
     apply(std::move(event));
     drain_events();
   }
@@ -139,7 +154,7 @@ void AgentLoop::run_once() {
     drain_events();
   }
   for (TrainerExited& event : supervisor_.reap()) {
-    apply(std::move(event));
+    exited(std::move(event));
     drain_events();
   }
   const MonotonicMs now = clock_.now_ms();
@@ -173,6 +188,58 @@ void AgentLoop::drain_events() {
     events_.pop_front();
     apply(std::move(event));
   }
+}
+
+namespace {
+
+/// Contexts of other programs come and go.
+constexpr std::uint64_t kMemorySlack = 1ull << 30;
+constexpr int kMemoryPollMs = 50;
+
+}  // namespace
+
+void AgentLoop::exited(TrainerExited event) {
+  const auto found = state_.attempts.find(event.ref);
+  std::vector<std::uint32_t> slots;
+  if (config_.memory_in_use && found != state_.attempts.end()) {
+    for (const protocol::Slot& slot : config_.options.slots) {
+      const auto& held = found->second.slots;
+      const bool ours = std::find(held.begin(), held.end(), slot.index) != held.end();
+      if (ours && slot.kind == protocol::DeviceKind::kGpu) slots.push_back(slot.index);
+    }
+  }
+  if (slots.empty()) return apply(std::move(event));
+  await_memory(std::move(slots), config_.memory_limit_ms,
+               [this, event] { events_.push_back(event); });
+}
+
+void AgentLoop::await_memory(std::vector<std::uint32_t> slots, std::int64_t limit_ms,
+                             std::function<void()> then) {
+  auto thread = std::make_unique<FileThread>();
+  thread->post("waiting for GPU memory", [this, slots, limit_ms, in_use = config_.memory_in_use,
+                                          idle = idle_memory_, deliveries = deliveries_,
+                                          then = std::move(then)] {
+    const SystemClock clock;
+    const MonotonicMs until = clock.now_ms() + limit_ms;
+    std::map<std::uint32_t, std::string> occupied;
+    for (;;) {
+      occupied.clear();
+      for (const std::uint32_t slot : slots) {
+        const std::uint64_t bytes = in_use(slot).value_or(0);
+        if (bytes <= idle.at(slot) + kMemorySlack) continue;
+        occupied[slot] = fmt::format(
+            "the GPU of slot {} has {} MiB in use although its trial has ended", slot, bytes >> 20);
+      }
+      if (occupied.empty() || clock.now_ms() >= until) break;
+      ::poll(nullptr, 0, kMemoryPollMs);
+    }
+    deliveries->post([this, slots, occupied, then] {
+      for (const std::uint32_t slot : slots) occupied_.erase(slot);
+      occupied_.insert(occupied.begin(), occupied.end());
+      if (then) then();
+    });
+  });
+  leaving_.push_back(std::move(thread));
 }
 
 /// Tells of threads that hang, looks for what trainers have to say outside of their reports, and

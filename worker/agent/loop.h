@@ -34,6 +34,10 @@ struct LoopConfig {
   std::int64_t tick_ms = 100;
   /// A job on an attempt's files that takes longer than this hangs.
   std::int64_t files_limit_ms = 10'000;
+  /// Bytes of GPU memory in use in a slot, asked on a thread that may hang; empty = no GPUs. The end
+  /// of a trial there is told when they are down to what they were, or after `memory_limit_ms`.
+  std::function<std::optional<std::uint64_t>(std::uint32_t slot)> memory_in_use;
+  std::int64_t memory_limit_ms = 30'000;
   /// Called before each job on the files of an attempt, on its thread: tests make it hang there.
   std::function<void(const protocol::AttemptRef&, std::string_view job)> before_files;
 };
@@ -90,6 +94,11 @@ class AgentLoop {
                 std::function<std::optional<AgentEvent>(Files&)> job, bool patient = false);
   SpawnRequest spawn_request(const StartTrainer& effect, const std::string& directory) const;
   void look_after_files();
+  /// Tells of the exit when the memory of its slots' GPUs is free.
+  void exited(TrainerExited event);
+  /// Waits on a thread of its own, then notes which GPUs are still in use and calls `then`.
+  void await_memory(std::vector<std::uint32_t> slots, std::int64_t limit_ms,
+                    std::function<void()> then);
   void drain_events();
   void wait();
 
@@ -101,9 +110,11 @@ class AgentLoop {
   AgentState state_;
   Supervisor supervisor_;
   const std::shared_ptr<Deliveries> deliveries_;
-  std::map<protocol::AttemptRef, Attempt> attempts_;  // those with a folder that is ours
-  std::vector<std::unique_ptr<FileThread>> leaving_;  // of forgotten attempts, not yet idle
-  std::deque<AgentEvent> events_;                     // answers to effects, before anything new
+  std::map<protocol::AttemptRef, Attempt> attempts_;    // those with a folder that is ours
+  std::vector<std::unique_ptr<FileThread>> leaving_;    // of forgotten attempts, not yet idle
+  std::map<std::uint32_t, std::uint64_t> idle_memory_;  // of GPU slots, when nothing of ours runs
+  std::map<std::uint32_t, std::string> occupied_;  // slots whose GPU memory does not become free
+  std::deque<AgentEvent> events_;                  // answers to effects, before anything new
   MonotonicMs tick_at_ms_ = 0;
   std::optional<int> exit_code_;
 };

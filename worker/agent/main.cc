@@ -12,14 +12,21 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/file.h"
 #include "base/logging.h"
 #include "worker/agent/config.h"
 #include "worker/agent/device/inventory.h"
+#include "worker/agent/device/nvml.h"
+#include "worker/agent/identity.h"
 #include "worker/agent/loop.h"
 #include "worker/agent/mailbox.h"
+#include "worker/agent/node_watch.h"
 #include "worker/agent/process/cgroup.h"
 #include "worker/agent/process/supervisor.h"
 #include "worker/agent/session.h"
@@ -31,6 +38,9 @@ namespace {
 constexpr int kInternal = 1;
 constexpr int kUsage = 2;
 constexpr int kConflict = 7;
+
+constexpr std::int64_t kLookEveryMs = 5'000;
+constexpr std::int64_t kHealthLimitMs = 60'000;
 
 /// Locks WORK_DIR/worker.lock until this process ends, however it ends. Errors: kAlreadyExists when
 /// another daemon holds it.
@@ -73,6 +83,9 @@ int run(WorkerConfig config) {
   if (!logging) return refuse(logging, kUsage);
   const Status complete = complete_config(&config);
   if (!complete) return refuse(complete, kUsage);
+  // Before the lock file, whose presence tells a folder of an earlier version.
+  const Status named = complete_name(&config);
+  if (!named) return refuse(named, named.code() == Code::kInvalidArgument ? kUsage : kInternal);
   const Status locked = lock_work_dir(config.work_dir);
   if (!locked) return refuse(locked, locked.code() == Code::kAlreadyExists ? kConflict : kInternal);
   const Status trainer = check_trainer(config);
@@ -89,10 +102,25 @@ int run(WorkerConfig config) {
   if (signal_fd < 0) return refuse(errno_status(errno, "watch", "signals"), kInternal);
   Supervisor::become_subreaper();
 
-  Result<Inventory> inventory =
-      make_inventory({config.device, config.slots, config.threads_per_slot},
-                     config.device == "cpu" ? std::vector<Gpu>() : find_gpus(), usable_cores());
+  std::shared_ptr<Nvml> nvml;
+  if (config.device != "cpu") {
+    if (Result<std::unique_ptr<Nvml>> opened = Nvml::open()) {
+      nvml = *std::move(opened);
+    } else if (opened.error().code() != Code::kNotFound) {
+      log_warn("worker", "no GPUs", {{"reason", opened.error().message()}});
+    }
+  }
+  const FoundGpus found = config.device == "cpu"
+                              ? FoundGpus()
+                              : find_gpus(nvml.get(), std::getenv("CUDA_VISIBLE_DEVICES"));
+  for (const std::string& note : found.notes) log_warn("worker", "GPU", {{"note", note}});
+  Result<Inventory> inventory = make_inventory(
+      {config.device, config.slots, config.threads_per_slot}, found.gpus, usable_cores());
   if (!inventory) return refuse(inventory.error(), kUsage);
+  std::error_code failure;
+  std::filesystem::create_directories(config.trials_dir, failure);
+  const Result<std::string> folder = folder_identity(config.trials_dir);
+  if (!folder) return refuse(folder.error(), kInternal);
   log_info("worker", "effective config",
            {{"version", TAILOR_VERSION}, {"config", describe(config)}});
   for (const protocol::Slot& slot : inventory->slots) {
@@ -111,6 +139,13 @@ int run(WorkerConfig config) {
   options.version = TAILOR_VERSION;
   options.host = host;
   options.slots = inventory->slots;
+  options.folder = *folder;
+  options.memory_bytes = config.memory_bytes;
+  options.labels = config.label_list;
+  options.address = config.address;
+  options.disk_reserve_bytes = config.disk_reserve_bytes;
+  options.disk_reserve_share = config.disk_reserve_share;
+  options.health_limit_ms = kHealthLimitMs;
   options.trainer_lease_ms = config.trainer_lease_ms;
   options.offline_limit_ms = config.offline_limit_ms;
   options.stop_grace_ms = config.stop_grace_ms;
@@ -121,7 +156,14 @@ int run(WorkerConfig config) {
   loop_config.visible_devices = inventory->visible_devices;
   loop_config.trials_dir = config.trials_dir;
   loop_config.trainer = config.trainer;
-  loop_config.cgroup_parent = Cgroup::parent().value_or("");
+  if (!config.no_cgroups) loop_config.cgroup_parent = Cgroup::parent().value_or("");
+  if (nvml) {
+    loop_config.memory_in_use = [nvml, indices = inventory->device_indices](std::uint32_t slot) {
+      if (slot >= indices.size() || indices[slot] < 0) return std::optional<std::uint64_t>();
+      const auto bytes = nvml->memory_in_use(static_cast<std::uint32_t>(indices[slot]));
+      return bytes ? std::optional<std::uint64_t>(*bytes) : std::nullopt;
+    };
+  }
 
   const SystemClock clock;
   Mailbox mailbox;
@@ -130,6 +172,18 @@ int run(WorkerConfig config) {
   AgentLoop loop(std::move(loop_config), clock, session, mailbox, signal_fd);
   const Status started = loop.start();
   if (!started) return refuse(started, kInternal);
+  std::vector<std::uint32_t> devices;
+  for (const std::int32_t index : inventory->device_indices) {
+    if (index >= 0) devices.push_back(static_cast<std::uint32_t>(index));
+  }
+  const NodeWatch watch(
+      [nvml, errors = std::make_shared<GpuErrors>(nvml.get(), devices),
+       trials = config.trials_dir] {
+        NodeHealth health = look_at_disk(trials);
+        health.trouble = errors->trouble();
+        return health;
+      },
+      kLookEveryMs, [&](NodeHealth health) { mailbox.post(std::move(health)); });
   const int code = loop.run();
   session.finish(2'000);
   return code;

@@ -61,10 +61,35 @@ TEST_F(WorkerConfigTest, DefaultsThatDependOnTheMachineAreFilledIn) {
   config.work_dir = folder_.path();
   config.trainer = "/bin/sh";
   ASSERT_TRUE(complete_config(&config).is_ok());
+  EXPECT_GT(config.memory_bytes, 0u);
+  ASSERT_TRUE(complete_name(&config).is_ok());
   EXPECT_FALSE(config.name.empty());
+  const std::string name = config.name;
+  config.name.clear();
+  ASSERT_TRUE(complete_name(&config).is_ok());
+  EXPECT_EQ(config.name, name) << "kept in the work folder";
   EXPECT_EQ(config.trials_dir, folder_.path() + "/trials");
   EXPECT_TRUE(check_trainer(config).is_ok());
   EXPECT_THAT(describe(config), HasSubstr("offline_limit=86400000ms"));
+}
+
+TEST_F(WorkerConfigTest, LabelsAndSizesAreRead) {
+  WorkerConfig config;
+  config.work_dir = folder_.path();
+  config.labels = "fast, rack=7";
+  config.memory = "3GiB";
+  config.disk_reserve = "5 %";
+  ASSERT_TRUE(complete_config(&config).is_ok());
+  EXPECT_THAT(config.label_list, testing::ElementsAre("fast", "rack=7"));
+  EXPECT_EQ(config.memory_bytes, 3ull << 30);
+  EXPECT_DOUBLE_EQ(config.disk_reserve_share, 0.05);
+  config.disk_reserve = "2GiB";
+  ASSERT_TRUE(complete_config(&config).is_ok());
+  EXPECT_EQ(config.disk_reserve_bytes, 2ull << 30);
+  EXPECT_EQ(config.disk_reserve_share, 1);
+  config.disk_reserve = "0";
+  ASSERT_TRUE(complete_config(&config).is_ok());
+  EXPECT_EQ(config.disk_reserve_bytes, 0u);
 }
 
 TEST_F(WorkerConfigTest, EveryWrongValueIsNamed) {
@@ -83,6 +108,13 @@ TEST_F(WorkerConfigTest, EveryWrongValueIsNamed) {
   EXPECT_THAT(message([](WorkerConfig& c) { c.work_dir = ""; }), HasSubstr("--work-dir"));
   EXPECT_THAT(message([](WorkerConfig& c) { c.trainer_lease_ms = 1; }),
               HasSubstr("--trainer-lease"));
+  EXPECT_THAT(message([](WorkerConfig& c) { c.labels = "a,,b"; }), HasSubstr("--labels"));
+  EXPECT_THAT(message([](WorkerConfig& c) { c.labels = "a b"; }), HasSubstr("--labels"));
+  EXPECT_THAT(message([](WorkerConfig& c) { c.memory = "much"; }), HasSubstr("--memory"));
+  EXPECT_THAT(message([](WorkerConfig& c) { c.disk_reserve = "101%"; }),
+              HasSubstr("--disk-reserve"));
+  EXPECT_THAT(message([](WorkerConfig& c) { c.disk_reserve = "some"; }),
+              HasSubstr("--disk-reserve"));
   WorkerConfig config;
   config.trainer = folder_.file("nothing");
   EXPECT_EQ(check_trainer(config).code(), Code::kNotFound);

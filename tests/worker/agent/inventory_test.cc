@@ -4,24 +4,89 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "worker/agent/node_watch.h"
+
 namespace tailor::agent {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-TEST(Inventory, ReadsWhatNvidiaSmiPrints) {
-  const auto gpus = parse_nvidia_smi(
-      "0, NVIDIA H200, 143771\n1, NVIDIA A100-SXM4-80GB, rev, 81920\n2, Odd, [N/A]\nNo devices "
-      "were found\n");
-  ASSERT_THAT(gpus, SizeIs(3));
-  EXPECT_EQ(gpus[0].visible, "0");
-  EXPECT_EQ(gpus[0].name, "NVIDIA H200");
-  EXPECT_EQ(gpus[0].memory_bytes, 143771ull * 1024 * 1024);
-  EXPECT_EQ(gpus[1].name, "NVIDIA A100-SXM4-80GB, rev");
-  EXPECT_EQ(gpus[2].memory_bytes, 0u);
-  EXPECT_THAT(parse_nvidia_smi(""), IsEmpty());
+/// The fake driver library (fake_nvml.cc), whose GPUs are described by FAKE_NVML.
+class FakeDriver {
+ public:
+  explicit FakeDriver(const std::string& gpus) {
+    set(gpus);
+    auto opened = Nvml::open(TAILOR_FAKE_NVML);
+    EXPECT_TRUE(opened.has_value()) << opened.error().message();
+    if (opened) nvml = *std::move(opened);
+  }
+  ~FakeDriver() { ::unsetenv("FAKE_NVML"); }
+  static void set(const std::string& gpus) { ::setenv("FAKE_NVML", gpus.c_str(), 1); }
+  std::unique_ptr<Nvml> nvml;
+};
+
+TEST(Inventory, ReadsGpusFromTheDriversLibrary) {
+  FakeDriver driver(
+      "name=NVIDIA H200,uuid=GPU-aa,total=1000,used=10,ecc=0;"
+      "name=NVIDIA A100,uuid=GPU-bb,total=2000,used=5,mig=1;"
+      "name=Broken,uuid=GPU-cc,fail=15;"
+      "name=Small,uuid=GPU-dd,total=300,used=1,ecc=none");
+  const FoundGpus found = find_gpus(driver.nvml.get(), nullptr);
+  ASSERT_THAT(found.gpus, SizeIs(2));
+  EXPECT_EQ(found.gpus[0].visible, "GPU-aa") << "CUDA's order of numbers may be another";
+  EXPECT_EQ(found.gpus[0].name, "NVIDIA H200");
+  EXPECT_EQ(found.gpus[0].memory_bytes, 1000u);
+  EXPECT_EQ(found.gpus[1].index, 3);
+  ASSERT_THAT(found.notes, SizeIs(2));
+  EXPECT_THAT(found.notes[0], HasSubstr("GPU 2"));
+  EXPECT_THAT(found.notes[0], HasSubstr("GPU is lost"));
+  EXPECT_THAT(found.notes[1], HasSubstr("GPU-bb) is cut into instances"));
+  EXPECT_EQ(driver.nvml->memory_in_use(0).value(), 10u);
+  EXPECT_EQ(driver.nvml->uncorrected_errors(0).value(), std::optional<std::uint64_t>(0));
+  EXPECT_EQ(driver.nvml->uncorrected_errors(3).value(), std::nullopt);
+  EXPECT_THAT(driver.nvml->memory_in_use(2).error().message(), HasSubstr("GPU is lost"));
+}
+
+TEST(Inventory, HasNoGpusWithoutADriver) {
+  const auto opened = Nvml::open("libno-such-driver.so.1");
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code(), Code::kNotFound);
+  EXPECT_THAT(find_gpus(nullptr, nullptr).gpus, IsEmpty());
+}
+
+TEST(Inventory, ABatchSystemsChoiceOfGpusIsKept) {
+  FakeDriver driver(
+      "name=A,uuid=GPU-aa,total=1,used=0;name=B,uuid=GPU-bb,total=2,used=0;"
+      "name=C,uuid=GPU-cb,total=3,used=0");
+  const auto chosen = [&](const char* allowed) {
+    std::string text;
+    const FoundGpus found = find_gpus(driver.nvml.get(), allowed);
+    for (const Gpu& gpu : found.gpus) text += gpu.visible + " ";
+    for (std::size_t i = 0; i < found.notes.size(); ++i) text += "!";
+    return text;
+  };
+  EXPECT_EQ(chosen("2,0"), "GPU-cb GPU-aa ");
+  EXPECT_EQ(chosen("GPU-b"), "GPU-bb ");
+  EXPECT_EQ(chosen("1,-1,0"), "GPU-bb ");
+  EXPECT_EQ(chosen("MIG-x"), "MIG-x ");
+  EXPECT_EQ(chosen("7"), "!") << "said, not dropped without a word";
+  EXPECT_EQ(chosen(""), "");
+}
+
+TEST(Inventory, GpuErrorsOfBeforeTheStartAreNotHeldAgainstANode) {
+  FakeDriver driver("name=A,uuid=GPU-aa,total=1,used=0,ecc=5");
+  GpuErrors errors(driver.nvml.get(), {0});
+  EXPECT_EQ(errors.trouble(), "");
+  FakeDriver::set("name=A,uuid=GPU-aa,total=1,used=0,ecc=7");
+  EXPECT_THAT(errors.trouble(), HasSubstr("GPU 0 has had 2 memory errors"));
+  FakeDriver::set("name=A,uuid=GPU-aa,fail=15");
+  EXPECT_THAT(errors.trouble(), HasSubstr("GPU is lost"));
+  EXPECT_EQ(GpuErrors(nullptr, {}).trouble(), "");
 }
 
 TEST(Inventory, SharesTheCoresOutAmongCpuSlots) {

@@ -401,6 +401,46 @@ TEST_F(LoopTest, AFrozenTrainerIsEndedByTheProgressLimit) {
   EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("no news since step"));
 }
 
+TEST_F(LoopTest, ASlotIsFreeWhenTheMemoryOfItsGpuIs) {
+  auto bytes = std::make_shared<std::atomic<std::uint64_t>>(0);
+  auto asked = std::make_shared<std::atomic<int>>(0);
+  config_.options.slots[1].kind = protocol::DeviceKind::kGpu;
+  config_.memory_limit_ms = 600'000;
+  config_.memory_in_use = [bytes, asked](std::uint32_t) {
+    ++*asked;
+    return std::optional<std::uint64_t>(*bytes);
+  };
+  start_daemon();
+  assign(kA, "c;steps=3;step_ms=1", {1});
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 1); }));
+  *bytes = 30ull << 30;
+  const int before = *asked;
+  ASSERT_TRUE(run_until([&] { return *asked > before + 2; }));
+  EXPECT_FALSE(ended(kA)) << "its process is gone, its memory is not";
+  *bytes = 0;
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+}
+
+TEST_F(LoopTest, GpuMemoryThatStaysInUseMakesTheNodeUnfitUntilItIsFree) {
+  auto bytes = std::make_shared<std::atomic<std::uint64_t>>(0);
+  config_.options.slots[1].kind = protocol::DeviceKind::kGpu;
+  config_.memory_limit_ms = 50;
+  config_.memory_in_use = [bytes](std::uint32_t) { return std::optional<std::uint64_t>(*bytes); };
+  start_daemon();
+  assign(kA, "c;steps=3;step_ms=1", {1});
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 1); }));
+  *bytes = 30ull << 30;
+  ASSERT_TRUE(run_until([&] { return gone(kA); })) << "a limit, not for ever";
+  mailbox_->post(NodeHealth{});
+  ASSERT_TRUE(run_until([&] { return !loop_->state().unfit.empty(); }));
+  EXPECT_THAT(loop_->state().unfit, HasSubstr("slot 1 has 30720 MiB in use"));
+  *bytes = 0;
+  ASSERT_TRUE(run_until([&] {
+    mailbox_->post(NodeHealth{});
+    return loop_->state().unfit.empty();
+  }));
+}
+
 /// Processes of an attempt, by the mark in their environment, and sleepers without any.
 std::vector<pid_t> processes_of(const AttemptRef& ref) {
   std::vector<pid_t> found;

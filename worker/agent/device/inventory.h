@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "protocol/messages.h"
+#include "worker/agent/device/nvml.h"
 
 namespace tailor::agent {
 
@@ -16,6 +17,7 @@ struct Gpu {
   std::string visible;  ///< its name for CUDA_VISIBLE_DEVICES: an index or a UUID
   std::string name;
   std::uint64_t memory_bytes = 0;
+  std::int32_t index = -1;  ///< for Nvml; -1 = not known
 };
 
 /// The slots, and for each the CUDA_VISIBLE_DEVICES of its trainers
@@ -23,6 +25,7 @@ struct Gpu {
 struct Inventory {
   std::vector<protocol::Slot> slots;
   std::vector<std::string> visible_devices;
+  std::vector<std::int32_t> device_indices;  ///< for Nvml, by slot; -1 = none
 };
 
 struct InventoryOptions {
@@ -31,13 +34,17 @@ struct InventoryOptions {
   std::int32_t threads_per_slot = 0;  ///< 0 = the cores, shared out evenly, at least one each
 };
 
-/// Parses `nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader,nounits`. Lines of
-/// another form are passed by.
-std::vector<Gpu> parse_nvidia_smi(std::string_view csv);
+/// The GPUs that slots are made of, and what a person should know about those that are not.
+struct FoundGpus {
+  std::vector<Gpu> gpus;
+  std::vector<std::string> notes;
+};
 
-/// GPUs of this node, those of CUDA_VISIBLE_DEVICES alone if a batch system set it. Empty without a
-/// driver. Runs nvidia-smi where it is found, else counts /proc/driver/nvidia/gpus.
-std::vector<Gpu> find_gpus();
+/// GPUs of this node by their UUIDs, in the driver's order. `allowed` is CUDA_VISIBLE_DEVICES, which
+/// a batch system may have set (null = all): indices of that order or the beginnings of UUIDs; what
+/// it names and the driver does not list (an instance of a GPU, "MIG-...") is taken as it is. A GPU
+/// that is cut into instances is not used as a whole. `nvml` is null where there is no driver.
+FoundGpus find_gpus(Nvml* nvml, const char* allowed);
 
 /// CPU cores this process may use (its affinity mask).
 std::int32_t usable_cores();

@@ -1,0 +1,91 @@
+// See node_watch.h.
+#include "worker/agent/node_watch.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace tailor::agent {
+
+GpuErrors::GpuErrors(Nvml* nvml, std::vector<std::uint32_t> devices) : nvml_(nvml) {
+  if (nvml == nullptr) return;
+  for (const std::uint32_t index : devices) {
+    const auto errors = nvml->uncorrected_errors(index);
+    devices_.push_back({index, errors ? errors->value_or(0) : 0});
+  }
+}
+
+std::string GpuErrors::trouble() {
+  std::string text;
+  for (const Counted& device : devices_) {
+    const auto errors = nvml_->uncorrected_errors(device.index);
+    std::string why;
+    if (!errors) {
+      why = errors.error().message();
+    } else if (errors->value_or(0) > device.errors) {
+      why = fmt::format(
+          "GPU {} has had {} memory errors that cannot be corrected since this worker started: "
+          "reset or replace it",
+          device.index, errors->value_or(0) - device.errors);
+    }
+    if (!why.empty()) text += (text.empty() ? "" : "; ") + why;
+  }
+  return text;
+}
+
+NodeHealth look_at_disk(const std::string& folder) {
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0) return {};
+  NodeHealth health;
+  health.disk_free_bytes = std::uint64_t{status.f_bavail} * status.f_frsize;
+  health.disk_total_bytes = std::uint64_t{status.f_blocks} * status.f_frsize;
+  return health;
+}
+
+struct NodeWatch::Shared {
+  std::function<NodeHealth()> look;
+  std::int64_t every_ms = 0;
+  std::function<void(NodeHealth)> post;
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool leaving = false;
+  bool ended = false;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!leaving) {
+      lock.unlock();
+      NodeHealth health = look();
+      lock.lock();
+      if (leaving) break;
+      post(std::move(health));
+      changed.wait_for(lock, std::chrono::milliseconds(every_ms), [this] { return leaving; });
+    }
+    ended = true;
+    changed.notify_all();
+  }
+};
+
+NodeWatch::NodeWatch(std::function<NodeHealth()> look, std::int64_t every_ms,
+                     std::function<void(NodeHealth)> post)
+    : shared_(std::make_shared<Shared>()) {
+  shared_->look = std::move(look);
+  shared_->every_ms = every_ms;
+  shared_->post = std::move(post);
+  std::thread([shared = shared_] { shared->run(); }).detach();
+}
+
+NodeWatch::~NodeWatch() {
+  constexpr auto kLeave = std::chrono::seconds(2);
+  std::unique_lock lock(shared_->mutex);
+  shared_->leaving = true;  // nothing is posted from now on
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(lock, kLeave, [this] { return shared_->ended; });
+}
+
+}  // namespace tailor::agent
