@@ -233,9 +233,12 @@ TEST(Driver, AcknowledgementsOfOthersAndAllOtherMessagesKeepTheirOrder) {
   const protocol::AttemptRef one{{TrialId{1}, 1}, 1};
   const protocol::AttemptRef two{{TrialId{2}, 1}, 2};
   std::vector<Outward> outward = {
-      SendTo{1, protocol::ReportsAck{one, 1}},         SendTo{1, protocol::ReportsAck{two, 5}},
-      SendTo{1, protocol::Stop{one, "paused", false}}, SendTo{2, protocol::ReportsAck{one, 9}},
-      SendTo{1, protocol::Stop{one, "paused", false}}, SendTo{1, protocol::ReportsAck{one, 2}},
+      SendTo{1, protocol::ReportsAck{one, 1}},
+      SendTo{1, protocol::ReportsAck{two, 5}},
+      SendTo{1, protocol::Stop{one, protocol::StopReason::kPaused, false}},
+      SendTo{2, protocol::ReportsAck{one, 9}},
+      SendTo{1, protocol::Stop{one, protocol::StopReason::kPaused, false}},
+      SendTo{1, protocol::ReportsAck{one, 2}},
   };
   coalesce_acks(outward);
   std::vector<std::pair<SessionId, std::size_t>> left;
