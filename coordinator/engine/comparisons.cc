@@ -36,13 +36,14 @@ Result<std::vector<storage::TrialRow>> trials_of(const storage::Store& store, Sw
   storage::TrialQuery query;
   query.sweep = sweep;
   query.limit = kTrialsPage;
+  query.count = false;
   std::vector<storage::TrialRow> trials;
   for (;;) {
-    query.offset = trials.size();
     TAILOR_ASSIGN_OR_RETURN(storage::TrialPage page, store.trials(query));
-    if (page.trials.empty()) return trials;
+    const bool last = page.trials.size() < kTrialsPage;
     std::move(page.trials.begin(), page.trials.end(), std::back_inserter(trials));
-    if (trials.size() >= page.total) return trials;
+    if (last) return trials;
+    query.after = trials.back().id;
   }
 }
 
