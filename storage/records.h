@@ -220,7 +220,7 @@ struct CountersRow {
   FencingToken next_token = 1;
   /// Raised when a backup is restored: tokens begin at generation << 40. Below 2^22.
   std::uint32_t generation = 0;
-  std::string file_id;  ///< names the file that the generation belongs to; "" = not known yet
+  std::string file_id = {};  ///< names the file that the generation belongs to; "" = not known yet
   friend bool operator==(const CountersRow&, const CountersRow&) = default;
 };
 

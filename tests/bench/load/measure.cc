@@ -45,9 +45,9 @@ void Times::add(double seconds) {
   seconds_.push_back(static_cast<float>(seconds));
 }
 
-void Times::merge(const Times& other) {
-  const std::scoped_lock lock(mutex_, other.mutex_);
-  seconds_.insert(seconds_.end(), other.seconds_.begin(), other.seconds_.end());
+void Times::clear() {
+  const std::scoped_lock lock(mutex_);
+  seconds_.clear();
 }
 
 std::size_t Times::count() const {

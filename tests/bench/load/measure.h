@@ -18,7 +18,8 @@ using Json = nlohmann::ordered_json;
 class Times {
  public:
   void add(double seconds);
-  void merge(const Times& other);
+  /// Forgets all.
+  void clear();
   std::size_t count() const;
   /// {"count", "p50_ms", "p90_ms", "p99_ms", "max_ms"}; numbers are null without a time.
   Json json() const;

@@ -101,15 +101,15 @@ Result<double> lost_attempts(Client& client) {
 /// What is seen while all workers come back: how long, how late the answers, what was lost.
 Result<Json> come_back(Fleet& fleet, Client& client, Duties& duties, double interval_s) {
   const std::uint64_t stopped = duties.stopped;
-  const std::size_t acks = fleet.heartbeat_acks().count();
+  fleet.heartbeat_acks().clear();
+  fleet.welcomes().clear();
   TAILOR_ASSIGN_OR_RETURN(const double lost_before, lost_attempts(client));
   TAILOR_ASSIGN_OR_RETURN(const double seconds, fleet.connect(180));
   sleep_s(2 * interval_s);
   TAILOR_ASSIGN_OR_RETURN(const double lost, lost_attempts(client));
   return Json{{"seconds_until_all_are_welcomed", rounded(seconds)},
               {"welcome", fleet.welcomes().json()},
-              {"acks", fleet.heartbeat_acks().count() - acks},
-              {"ack_latest_ms", rounded(1e3 * fleet.heartbeat_acks().quantile(1))},
+              {"heartbeat_ack", fleet.heartbeat_acks().json()},
               {"attempts_lost", lost - lost_before},
               {"attempts_stopped", duties.stopped - stopped}};
 }
@@ -160,6 +160,7 @@ Result<Json> run_workers(const Options& options, const WorkersOptions& workers) 
   out["started"] = duties.started.load();
   sleep_s(1);
   TAILOR_ASSIGN_OR_RETURN(const double lost_before, lost_attempts(client));
+  fleet.heartbeat_acks().clear();
   const Usage used = coordinator->usage();
   const double begin = steady_seconds();
   const std::uint64_t beats = fleet.beats_sent();
