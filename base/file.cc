@@ -11,6 +11,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <utility>
+
+#include "base/atomic_file.h"
 
 namespace tailor {
 namespace {
@@ -102,39 +105,57 @@ std::string program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", failure).parent_path().string();
 }
 
-Status write_file_atomic(const std::string& path, std::string_view content, bool durable) {
+Result<AtomicFile> AtomicFile::create(const std::string& path) {
   static std::atomic<std::uint64_t> serial{0};
-  const std::string temporary = fmt::format("{}.tmp.{}.{}", path, ::getpid(), ++serial);
-  {
-    Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.fd < 0) return errno_status(errno, "create", temporary);
-    const auto fail = [&](const char* action) {
-      const Status status = errno_status(errno, action, temporary);
-      ::unlink(temporary.c_str());
-      return status;
-    };
-    std::size_t done = 0;
-    while (done < content.size()) {
-      const ssize_t wrote = ::write(file.fd, content.data() + done, content.size() - done);
-      if (wrote < 0) {
-        if (errno == EINTR) continue;
-        return fail("write");
-      }
-      done += static_cast<std::size_t>(wrote);
+  std::string temporary = fmt::format("{}.tmp.{}.{}", path, ::getpid(), ++serial);
+  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) return error(errno_status(errno, "create", temporary));
+  return AtomicFile(descriptor, path, std::move(temporary));
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+Status AtomicFile::write(std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t wrote = ::write(descriptor_, content.data(), content.size());
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      return errno_status(errno, "write", temporary_);
     }
-    if (durable && ::fsync(file.fd) != 0) return fail("fsync");
-    const int closed = ::close(file.fd);
-    file.fd = -1;
-    if (closed != 0) return fail("close");
+    content.remove_prefix(static_cast<std::size_t>(wrote));
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const Status status = errno_status(errno, "rename onto", path);
-    ::unlink(temporary.c_str());
+  return Status::ok();
+}
+
+Status AtomicFile::commit(bool durable) {
+  if (durable && ::fsync(descriptor_) != 0) return errno_status(errno, "fsync", temporary_);
+  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  Status status = closed ? Status::ok() : errno_status(errno, "close", temporary_);
+  if (closed && ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    status = errno_status(errno, "rename onto", path_);
+  }
+  if (!status.is_ok()) {
+    ::unlink(temporary_.c_str());
     return status;
   }
   if (!durable) return Status::ok();
-  const std::size_t slash = path.find_last_of('/');
-  return sync_directory(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+  const std::size_t slash = path_.find_last_of('/');
+  return sync_directory(slash == std::string::npos ? "." : path_.substr(0, slash + 1));
+}
+
+Status write_file_atomic(const std::string& path, std::string_view content, bool durable) {
+  TAILOR_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  TAILOR_RETURN_IF_ERROR(file.write(content));
+  return file.commit(durable);
 }
 
 Status sync_directory(const std::string& path) {

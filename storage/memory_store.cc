@@ -314,15 +314,29 @@ Result<TrialPage> MemoryStore::trials(const TrialQuery& query) const {
   }
   if (query.after && order != "id") return error(after_without_id());
   const std::lock_guard lock(mutex_);
+  const auto matches = [&](const TrialRow& row) {
+    return (!query.sweep || row.sweep == *query.sweep) &&
+           (!query.state || row.state == *query.state);
+  };
+  if (query.after && !query.descending && !query.count) {  // straight from the place on
+    TrialPage page;
+    for (auto it = trials_.upper_bound(*query.after);
+         it != trials_.end() && page.trials.size() < query.limit; ++it) {
+      if (matches(it->second)) page.trials.push_back(it->second);
+    }
+    return page;
+  }
   std::vector<const TrialRow*> matching;
   for (const auto& [id, row] : trials_) {
-    if (query.sweep && row.sweep != *query.sweep) continue;
-    if (query.state && row.state != *query.state) continue;
-    matching.push_back(&row);
+    if (matches(row)) matching.push_back(&row);
   }
-  std::stable_sort(matching.begin(), matching.end(), [&](const TrialRow* a, const TrialRow* b) {
-    return compare_by(order, query.descending, *a, *b) < 0;
-  });
+  if (order != "id") {
+    std::stable_sort(matching.begin(), matching.end(), [&](const TrialRow* a, const TrialRow* b) {
+      return compare_by(order, query.descending, *a, *b) < 0;
+    });
+  } else if (query.descending) {
+    std::reverse(matching.begin(), matching.end());
+  }
   TrialPage page;
   page.total = query.count ? matching.size() : 0;
   if (query.after) {

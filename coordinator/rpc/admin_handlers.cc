@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/clock.h"
 #include "coordinator/rpc/call.h"
 #include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/paging.h"
+#include "coordinator/rpc/pull_stream.h"
 
 namespace tailor::rpc {
 namespace {
@@ -16,57 +19,119 @@ namespace {
 constexpr std::int64_t kQueryFairMs = 3'000;
 constexpr std::int64_t kQueryMsDefault = 10'000;
 constexpr std::int64_t kQueryMsMax = 60'000;
+constexpr std::uint64_t kQueryRowsMax = 1'000'000;
+
+/// A user's query: run once, then given out in pages.
+class UserQuery {
+ public:
+  /// The time is the caller's and begins now: what is spent on waiting is not there to run in.
+  UserQuery(const storage::Store& store, const engine::WorkPool& pool,
+            const v1::QueryRequest& request)
+      : store_(store), pool_(pool), sql_(request.sql()), arrived_(SystemClock().now_ms()) {
+    if (request.rows_max() != 0) {
+      limits_.rows_max = std::min<std::uint64_t>(request.rows_max(), kQueryRowsMax);
+    }
+    time_ms_ = request.time_ms_max() == 0
+                   ? kQueryMsDefault
+                   : std::clamp<std::int64_t>(request.time_ms_max(), 1, kQueryMsMax);
+  }
+
+  /// `over`: the caller has left. Once, on a thread of the pool.
+  Status run(const std::function<bool()>& over) {
+    ran_ = true;
+    const SystemClock clock;
+    const MonotonicMs begun = clock.now_ms();
+    limits_.time_ms_max = time_ms_ - (begun - arrived_);
+    if (limits_.time_ms_max <= 0) {
+      return {Code::kResourceExhausted,
+              fmt::format("the query waited {} ms behind others and was not run; try again when "
+                          "fewer run, or give it more time",
+                          time_ms_)};
+    }
+    limits_.stop = [&]() -> Status {
+      if (over()) return {Code::kCancelled, "the caller left"};
+      const std::int64_t ran_ms = clock.now_ms() - begun;
+      if (ran_ms < kQueryFairMs || pool_.waiting() == 0) return Status::ok();
+      return {Code::kResourceExhausted,
+              fmt::format("the query was stopped after {} ms because others wait; narrow it, or "
+                          "try again when fewer run",
+                          ran_ms)};
+    };
+    auto table = store_.query(sql_, limits_);
+    if (!table.has_value()) return from_storage(table.error());
+    table_ = std::move(*table);
+    return Status::ok();
+  }
+
+  bool has_run() const { return ran_; }
+  /// Every row was given.
+  bool done() const { return given_ == table_.rows.size(); }
+
+  v1::QueryResponse next_page() {
+    v1::QueryResponse out;
+    PageBudget budget;
+    if (given_ == 0) {
+      for (const std::string& column : table_.columns) out.add_columns(utf8(column));
+    }
+    for (; given_ < table_.rows.size(); ++given_) {
+      v1::QueryRow row = to_proto(table_.rows[given_]);
+      if (!budget.take(row)) return out;
+      out.add_rows()->Swap(&row);
+      table_.rows[given_] = {};
+    }
+    out.set_truncated(table_.truncated);
+    return out;
+  }
+
+ private:
+  const storage::Store& store_;
+  const engine::WorkPool& pool_;
+  const std::string sql_;
+  const MonotonicMs arrived_;
+  std::int64_t time_ms_ = 0;
+  storage::QueryLimits limits_;
+  bool ran_ = false;
+  storage::Table table_;
+  std::size_t given_ = 0;
+};
+
+Status too_many_queries(std::size_t most) {
+  return {Code::kResourceExhausted,
+          fmt::format("{} queries are waiting already; try again later", most)};
+}
 
 }  // namespace
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::Query(Context*, const v1::QueryRequest* request,
                                                         v1::QueryResponse* response) {
   auto [reactor, call] = Call<v1::QueryResponse>::make("Query", response, options_.on_call);
-  storage::QueryLimits limits;
-  if (request->rows_max() != 0) {
-    limits.rows_max = std::min<std::uint64_t>(request->rows_max(), 1'000'000);
-  }
-  const std::int64_t time_ms =
-      request->time_ms_max() == 0
-          ? kQueryMsDefault
-          : std::clamp<std::int64_t>(request->time_ms_max(), 1, kQueryMsMax);
-  // The time is the caller's: what is spent on waiting is not there to run in.
-  const MonotonicMs arrived = SystemClock().now_ms();
-  const bool posted = queries_.post([this, call = call, limits, time_ms, arrived,
-                                     sql = request->sql()]() mutable {
+  auto query = std::make_shared<UserQuery>(views_.store(), queries_, *request);
+  const bool posted = queries_.post([call = call, query] {
     if (call->over()) return;
-    const SystemClock clock;
-    const MonotonicMs begun = clock.now_ms();
-    limits.time_ms_max = time_ms - (begun - arrived);
-    if (limits.time_ms_max <= 0) {
-      return call->finish(
-          Status(Code::kResourceExhausted,
-                 fmt::format("the query waited {} ms behind others and was not run; try again "
-                             "when fewer run, or give it more time",
-                             time_ms)));
+    if (const Status ran = query->run([&] { return call->over(); }); !ran.is_ok()) {
+      return call->finish(ran);
     }
-    limits.stop = [&]() -> Status {
-      if (call->over()) return {Code::kCancelled, "the caller left"};
-      const std::int64_t ran = clock.now_ms() - begun;
-      if (ran < kQueryFairMs || queries_.waiting() == 0) return Status::ok();
-      return {
-          Code::kResourceExhausted,
-          fmt::format(
-              "the query was stopped after {} ms because others wait; narrow it, or try again when "
-              "fewer run",
-              ran)};
-    };
-    auto table = views_.store().query(sql, limits);
-    if (!table.has_value()) return call->finish(from_storage(table.error()));
-    v1::QueryResponse out = to_proto(*table);
+    v1::QueryResponse out = query->next_page();
+    if (!query->done()) out.set_truncated(true);
     call->finish(Status::ok(), &out);
   });
-  if (!posted) {
-    call->finish(
-        Status(Code::kResourceExhausted,
-               fmt::format("{} queries are waiting already; try again later", kQueriesWaitingMax)));
-  }
+  if (!posted) call->finish(too_many_queries(kQueriesWaitingMax));
   return reactor;
+}
+
+grpc::ServerWriteReactor<v1::QueryResponse>* CoordinatorServiceImpl::QueryRows(
+    Context*, const v1::QueryRequest* request) {
+  using Stream = PullStream<v1::QueryResponse>;
+  auto query = std::make_shared<UserQuery>(views_.store(), queries_, *request);
+  return Stream::start(queries_, "QueryRows", options_.on_call,
+                       [query](const Stream& stream) -> Result<std::optional<v1::QueryResponse>> {
+                         if (!query->has_run()) {
+                           TAILOR_RETURN_IF_ERROR(query->run([&] { return stream.over(); }));
+                         } else if (query->done()) {
+                           return std::optional<v1::QueryResponse>();
+                         }
+                         return query->next_page();
+                       });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::Backup(Context*, const v1::BackupRequest* request,

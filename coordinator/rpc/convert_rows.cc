@@ -2,19 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
+#include "protocol/limits.h"
 
 namespace tailor::rpc {
 namespace {
-
-/// Text of users' files and logs may be any bytes; a proto string must be UTF-8, and a message that
-/// is not could not be sent at all. Wrong bytes become '?'.
-std::string utf8(std::string_view text) {
-  std::string clean(text);
-  std::size_t bad = 0;
-  while (!is_valid_utf8(clean, &bad)) clean[bad] = '?';
-  return clean;
-}
 
 v1::QueryRow::Kind kind_of(storage::Cell::Kind kind) {
   switch (kind) {
@@ -32,6 +26,27 @@ v1::QueryRow::Kind kind_of(storage::Cell::Kind kind) {
   return v1::QueryRow::KIND_UNSPECIFIED;
 }
 
+constexpr std::size_t kReasonsMax = 50;
+constexpr std::size_t kRunningMax = 1'000;
+
+/// A text for people, of rows that were written before there were limits too.
+std::string bounded(std::string_view text) {
+  return protocol::cut(utf8(text), protocol::kMessageBytesMax);
+}
+
+/// The commonest reasons, the others taken together.
+std::map<std::string, std::uint64_t> commonest(
+    const std::map<std::string, std::uint64_t>& reasons) {
+  std::vector<std::pair<std::uint64_t, std::string>> ordered;
+  for (const auto& [reason, count] : reasons) ordered.emplace_back(count, bounded(reason));
+  std::sort(ordered.rbegin(), ordered.rend());
+  std::map<std::string, std::uint64_t> out;
+  for (std::size_t i = 0; i < ordered.size(); ++i) {
+    out[i < kReasonsMax ? ordered[i].second : "(others)"] += ordered[i].first;
+  }
+  return out;
+}
+
 std::uint64_t count_of(const std::map<storage::TrialState, std::uint64_t>& counts,
                        storage::TrialState state) {
   const auto found = counts.find(state);
@@ -39,6 +54,13 @@ std::uint64_t count_of(const std::map<storage::TrialState, std::uint64_t>& count
 }
 
 }  // namespace
+
+std::string utf8(std::string_view text) {
+  std::string clean(text);
+  std::size_t bad = 0;
+  while (!is_valid_utf8(clean, &bad)) clean[bad] = '?';
+  return clean;
+}
 
 grpc::Status to_grpc(const Status& status) {
   // It travels in the trailing metadata; beyond 8 KiB those arrive as another error.
@@ -124,14 +146,14 @@ v1::Sweep to_proto(const engine::SweepView& view) {
   out.set_failed(count_of(view.counts, TrialState::kFailed));
   out.set_cancelled(count_of(view.counts, TrialState::kCancelled));
   out.set_baseline(utf8(view.baseline));
-  out.set_description(utf8(view.description));
+  out.set_description(bounded(view.description));
   out.set_seeds(view.seeds);
   out.set_search_points(view.search_points);
   out.set_search_tried(view.search_tried);
   out.set_trials_at_most(view.trials_at_most);
-  out.set_message(utf8(view.message));
-  for (const auto& [reason, count] : view.infeasible_reasons) {
-    (*out.mutable_infeasible_reasons())[utf8(reason)] = count;
+  out.set_message(bounded(view.message));
+  for (const auto& [reason, count] : commonest(view.infeasible_reasons)) {
+    (*out.mutable_infeasible_reasons())[reason] = count;
   }
   return out;
 }
@@ -157,7 +179,7 @@ v1::Trial to_proto(const engine::TrialView& view) {
   out.set_state(to_proto(view.row.state));
   out.set_attempts(view.row.attempts);
   out.set_end_class(utf8(view.row.end_class));
-  out.set_message(utf8(view.row.message));
+  out.set_message(bounded(view.row.message));
   if (view.row.objective.has_value()) out.set_objective(*view.row.objective);
   for (const auto& [name, value] : view.row.final_values)
     (*out.mutable_values())[utf8(name)] = value;
@@ -177,7 +199,7 @@ v1::Attempt to_proto(const engine::AttemptView& view) {
   for (const std::uint32_t slot : view.row.slots) out.add_slots(slot);
   out.set_state(std::string(storage::attempt_state_name(view.row.state)));
   out.set_end_class(utf8(view.row.end_class));
-  out.set_message(utf8(view.row.message));
+  out.set_message(bounded(view.row.message));
   out.set_assigned_ms(view.row.assigned_ms);
   out.set_ended_ms(view.row.ended_ms);
   out.set_resumed_step(view.resumed_step);
@@ -206,15 +228,6 @@ v1::WorkEntry to_proto(const storage::ProfileRow& row) {
   return out;
 }
 
-v1::Series to_proto(const storage::Series& series) {
-  v1::Series out;
-  out.set_metric(utf8(series.name));
-  out.mutable_steps()->Add(series.steps.begin(), series.steps.end());
-  out.mutable_tokens()->Add(series.tokens.begin(), series.tokens.end());
-  out.mutable_values()->Add(series.values.begin(), series.values.end());
-  return out;
-}
-
 v1::Event to_proto(const storage::EventRow& row) {
   v1::Event out;
   out.set_id(row.id);
@@ -224,7 +237,7 @@ v1::Event to_proto(const storage::EventRow& row) {
   out.set_trial(row.trial.value);
   out.set_attempt(row.attempt);
   out.set_worker(row.worker.value);
-  out.set_message(utf8(row.message));
+  out.set_message(bounded(row.message));
   return out;
 }
 
@@ -238,20 +251,19 @@ v1::WorkerInfo to_proto(const engine::WorkerView& view) {
   out.set_draining(view.row.draining);
   out.set_slots(view.slots);
   out.set_busy_slots(view.busy_slots);
-  for (const AttemptId& attempt : view.running) out.add_running(attempt.to_string());
+  for (std::size_t i = 0; i < std::min(view.running.size(), kRunningMax); ++i) {
+    out.add_running(view.running[i].to_string());
+  }
   out.set_last_seen_ms(view.row.last_seen_ms);
   out.set_devices(utf8(view.devices));
   return out;
 }
 
-v1::GetTrialResponse to_proto(const engine::TrialDetail& detail) {
-  v1::GetTrialResponse out;
-  *out.mutable_trial() = to_proto(detail.trial);
-  *out.mutable_candidate() = to_proto(detail.candidate);
-  for (const auto& attempt : detail.attempts) *out.add_attempts() = to_proto(attempt);
-  for (const auto& checkpoint : detail.checkpoints) *out.add_checkpoints() = to_proto(checkpoint);
-  for (const auto& metric : detail.metrics) out.add_metrics(utf8(metric));
-  for (const storage::ProfileRow& row : detail.profile) {
+bool add_profile(const std::vector<storage::ProfileRow>& rows, PageBudget& budget,
+                 v1::GetTrialResponse& out) {
+  for (const storage::ProfileRow& row : rows) {
+    v1::WorkEntry entry = to_proto(row);
+    if (!budget.take(entry)) return false;
     v1::WorkProfile& profile = *out.mutable_work_profile();
     profile.set_step(row.step);
     profile.set_tokens(row.tokens);
@@ -260,9 +272,9 @@ v1::GetTrialResponse to_proto(const engine::TrialDetail& detail) {
     profile.set_rho(row.rho);
     profile.set_seed(row.seed);
     profile.set_dropped(row.dropped);
-    *profile.add_entries() = to_proto(row);
+    profile.add_entries()->Swap(&entry);
   }
-  return out;
+  return true;
 }
 
 namespace {
@@ -320,18 +332,13 @@ v1::CompareResponse to_proto(const analysis::ComparisonTable& table,
   return out;
 }
 
-v1::QueryResponse to_proto(const storage::Table& table) {
-  v1::QueryResponse out;
-  for (const std::string& column : table.columns) out.add_columns(utf8(column));
-  for (const auto& row : table.rows) {
-    v1::QueryRow& to = *out.add_rows();
-    for (const auto& cell : row) {
-      v1::QueryRow::Cell& to_cell = *to.add_cells();
-      to_cell.set_kind(kind_of(cell.kind));
-      if (cell.kind != storage::Cell::Kind::kNull) to_cell.set_text(utf8(cell.text));
-    }
+v1::QueryRow to_proto(const std::vector<storage::Cell>& row) {
+  v1::QueryRow out;
+  for (const auto& cell : row) {
+    v1::QueryRow::Cell& to_cell = *out.add_cells();
+    to_cell.set_kind(kind_of(cell.kind));
+    if (cell.kind != storage::Cell::Kind::kNull) to_cell.set_text(utf8(cell.text));
   }
-  out.set_truncated(table.truncated);
   return out;
 }
 

@@ -37,6 +37,8 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
   Reactor* ListTrials(Context*, const v1::ListTrialsRequest*, v1::ListTrialsResponse*) override;
   Reactor* GetTrial(Context*, const v1::GetTrialRequest*, v1::GetTrialResponse*) override;
   Reactor* GetSeries(Context*, const v1::GetSeriesRequest*, v1::GetSeriesResponse*) override;
+  grpc::ServerWriteReactor<v1::ExportCurvesResponse>* ExportCurves(
+      Context*, const v1::ExportCurvesRequest*) override;
   Reactor* ControlSweep(Context*, const v1::ControlSweepRequest*,
                         v1::ControlSweepResponse*) override;
   Reactor* ControlTrials(Context*, const v1::ControlTrialsRequest*,
@@ -47,6 +49,8 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
                                                    const v1::WatchEventsRequest*) override;
   Reactor* Compare(Context*, const v1::CompareRequest*, v1::CompareResponse*) override;
   Reactor* Query(Context*, const v1::QueryRequest*, v1::QueryResponse*) override;
+  grpc::ServerWriteReactor<v1::QueryResponse>* QueryRows(Context*,
+                                                         const v1::QueryRequest*) override;
   Reactor* ListWorkers(Context*, const v1::ListWorkersRequest*, v1::ListWorkersResponse*) override;
   Reactor* DrainWorker(Context*, const v1::DrainWorkerRequest*, v1::DrainWorkerResponse*) override;
   Reactor* Backup(Context*, const v1::BackupRequest*, v1::BackupResponse*) override;

@@ -21,6 +21,9 @@ struct Options {
   std::string version = "unknown";
   std::string database;      ///< path, for GetInfo
   std::string http_address;  ///< for GetInfo
+  /// Open files and connections of other kinds that connections here leave room for; half of the
+  /// process's limit at most.
+  std::uint64_t descriptors_kept = 384;
   /// Called once a finished call with its method ("SubmitSweep") and outcome. Any thread.
   std::function<void(std::string_view method, Code code)> on_call;
 };
@@ -28,7 +31,7 @@ struct Options {
 class Server {
  public:
   /// Starts serving. `views` must outlive the server. Errors: kAlreadyExists when the port is in
-  /// use or the address is not one of this machine.
+  /// use or the address is not one of this machine; kInvalidArgument when it is no address.
   static Result<std::unique_ptr<Server>> start(const engine::Views& views, Options options);
   ~Server();
   Server(const Server&) = delete;
@@ -36,6 +39,9 @@ class Server {
 
   /// The port in use.
   int port() const;
+  /// Ok, or kResourceExhausted with the reason while connections are refused for want of
+  /// descriptors. Threads: any.
+  Status accepting() const;
   /// What the health service says.
   void set_serving(bool serving);
   /// GetInfo's `http_address`, known once the other server listens.

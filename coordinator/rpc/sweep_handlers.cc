@@ -1,11 +1,67 @@
 // Sweeps: submitted, listed, shown, controlled, compared.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/rpc/call.h"
 #include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/paging.h"
 #include "sweep/spec.h"
 
 namespace tailor::rpc {
+namespace {
+
+Status check_submission(const v1::SubmitSweepRequest& request) {
+  if (!request.base_dir().empty() && !request.base_dir().starts_with('/')) {
+    return {Code::kInvalidArgument,
+            "base_dir must be an absolute path, not \"" + request.base_dir() + "\""};
+  }
+  if (request.toml().size() > kTomlBytesMax) {
+    return {Code::kInvalidArgument,
+            fmt::format("the sweep file has {} bytes, more than {}: describe the candidates by a "
+                        "[space] instead of one by one",
+                        request.toml().size(), kTomlBytesMax)};
+  }
+  return Status::ok();
+}
+
+v1::SubmitSweepResponse submitted(const core::ReplyBody& body) {
+  v1::SubmitSweepResponse out;
+  if (const auto* done = std::get_if<core::SubmitOutcome>(&body)) {
+    out.set_sweep(done->sweep.value);
+    out.set_created(done->created);
+    out.set_candidates(done->candidates);
+    out.set_trials(done->trials);
+    out.set_trials_exact(done->exact);
+  }
+  return out;
+}
+
+Result<core::ControlSweep> control_event(const v1::ControlSweepRequest& request, SweepId sweep) {
+  core::ControlSweep event;
+  event.sweep = sweep;
+  switch (request.action_case()) {
+    case v1::ControlSweepRequest::kPause:
+      event.action = core::SweepAction::kPause;
+      return event;
+    case v1::ControlSweepRequest::kResume:
+      event.action = core::SweepAction::kResume;
+      return event;
+    case v1::ControlSweepRequest::kCancel:
+      event.action = core::SweepAction::kCancel;
+      return event;
+    case v1::ControlSweepRequest::kPriority:
+      event.action = core::SweepAction::kSetPriority;
+      event.priority = request.priority();
+      return event;
+    case v1::ControlSweepRequest::ACTION_NOT_SET:
+      break;
+  }
+  return error(Code::kInvalidArgument, "no action; allowed: pause, resume, cancel, priority");
+}
+
+}  // namespace
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
                                                               const v1::SubmitSweepRequest* request,
@@ -13,11 +69,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
   return begin(
       reads_, "SubmitSweep", response, options_.on_call,
       [this, request = *request](const std::shared_ptr<Call<v1::SubmitSweepResponse>>& call) {
-        if (!request.base_dir().empty() && !request.base_dir().starts_with('/')) {
-          return call->finish(
-              Status(Code::kInvalidArgument,
-                     "base_dir must be an absolute path, not \"" + request.base_dir() + "\""));
-        }
+        if (const Status bad = check_submission(request); !bad.is_ok()) return call->finish(bad);
         const std::string file = request.file_name().empty() ? "sweep.toml" : request.file_name();
         auto spec = sweep::parse(request.toml(), file, request.base_dir());
         if (!spec.has_value()) return call->finish(spec.error());
@@ -29,28 +81,36 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
         views_.engine().request(std::move(event),
                                 [call](const Status& status, const core::ReplyBody& body) {
                                   if (!status.is_ok()) return call->finish(status);
-                                  v1::SubmitSweepResponse out;
-                                  if (const auto* done = std::get_if<core::SubmitOutcome>(&body)) {
-                                    out.set_sweep(done->sweep.value);
-                                    out.set_created(done->created);
-                                    out.set_candidates(done->candidates);
-                                    out.set_trials(done->trials);
-                                    out.set_trials_exact(done->exact);
-                                  }
+                                  v1::SubmitSweepResponse out = submitted(body);
                                   call->finish(Status::ok(), &out);
                                 });
       });
 }
 
-grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListSweeps(Context*, const v1::ListSweepsRequest*,
+grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListSweeps(Context*,
+                                                             const v1::ListSweepsRequest* request,
                                                              v1::ListSweepsResponse* response) {
-  return answer(reads_, "ListSweeps", response, options_.on_call,
-                [this]() -> Result<v1::ListSweepsResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views_.sweeps());
-                  v1::ListSweepsResponse out;
-                  for (const auto& view : sweeps) *out.add_sweeps() = to_proto(view);
-                  return out;
-                });
+  return answer(
+      reads_, "ListSweeps", response, options_.on_call,
+      [this, request = *request]() -> Result<v1::ListSweepsResponse> {
+        TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views_.sweeps());
+        const std::uint64_t total = sweeps.size();
+        const std::uint64_t end = total - std::min<std::uint64_t>(request.offset(), total);
+        const std::uint64_t limit = std::min(page_limit(request.limit(), kPageMax), end);
+        v1::ListSweepsResponse out;
+        PageBudget budget;
+        std::uint64_t first = end;  // from the newest back, as far as there is room
+        while (first > end - limit) {
+          v1::Sweep sweep = to_proto(sweeps[first - 1]);
+          if (!budget.take(sweep)) break;
+          out.add_sweeps()->Swap(&sweep);
+          --first;
+        }
+        std::reverse(out.mutable_sweeps()->pointer_begin(), out.mutable_sweeps()->pointer_end());
+        out.set_total(total);
+        out.set_more(first > 0);
+        return out;
+      });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSweep(Context*,
@@ -63,10 +123,23 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSweep(Context*,
                   v1::GetSweepResponse out;
                   *out.mutable_sweep() = to_proto(view);
                   if (request.without_candidates()) return out;
-                  TAILOR_ASSIGN_OR_RETURN(const auto candidates, views_.candidates(id));
+                  TAILOR_ASSIGN_OR_RETURN(
+                      const auto page,
+                      views_.store().candidate_page(id, request.offset(),
+                                                    page_limit(request.limit(), kPageMax)));
+                  PageBudget budget;
+                  for (const auto& row : page.candidates) {
+                    v1::Candidate candidate = to_proto(row);
+                    if (!budget.take(candidate)) break;
+                    out.add_candidates()->Swap(&candidate);
+                  }
+                  out.set_candidates_total(page.total);
+                  out.set_more(request.offset() < page.total &&
+                               page.total - request.offset() >
+                                   static_cast<std::uint64_t>(out.candidates_size()));
+                  if (request.offset() > 0) return out;
                   TAILOR_ASSIGN_OR_RETURN(const auto row, views_.store().sweep(id));
-                  for (const auto& c : candidates) *out.add_candidates() = to_proto(c);
-                  out.set_toml(row.toml);
+                  out.set_toml(row.toml.substr(0, kTomlBytesMax));
                   return out;
                 });
 }
@@ -78,44 +151,26 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlSweep(
       [this, request = *request](const std::shared_ptr<Call<v1::ControlSweepResponse>>& call) {
         const auto id = find(request.sweep());
         if (!id.has_value()) return call->finish(id.error());
-        core::ControlSweep event;
-        event.sweep = *id;
-        switch (request.action_case()) {
-          case v1::ControlSweepRequest::kPause:
-            event.action = core::SweepAction::kPause;
-            break;
-          case v1::ControlSweepRequest::kResume:
-            event.action = core::SweepAction::kResume;
-            break;
-          case v1::ControlSweepRequest::kCancel:
-            event.action = core::SweepAction::kCancel;
-            break;
-          case v1::ControlSweepRequest::kPriority:
-            event.action = core::SweepAction::kSetPriority;
-            event.priority = request.priority();
-            break;
-          case v1::ControlSweepRequest::ACTION_NOT_SET:
-            return call->finish(Status(Code::kInvalidArgument,
-                                       "no action; allowed: pause, resume, cancel, priority"));
-        }
-        views_.engine().request(
-            std::move(event),
-            [this, call, sweep = *id](const Status& status, const core::ReplyBody&) {
-              // A call that is over may be answered after the server is gone: then touch nothing of it.
-              if (!status.is_ok() || call->over()) return call->finish(status);
-              const bool going_on = reads_.post([this, call, sweep] {
-                const auto view = views_.sweep(sweep);
-                if (!view.has_value()) return call->finish(view.error());
-                v1::ControlSweepResponse out;
-                *out.mutable_sweep() = to_proto(*view);
-                call->finish(Status::ok(), &out);
-              });
-              if (!going_on) {  // done all the same; only the answer is bare
-                v1::ControlSweepResponse out;
-                out.mutable_sweep()->set_id(sweep.value);
-                call->finish(Status::ok(), &out);
-              }
-            });
+        auto event = control_event(request, *id);
+        if (!event.has_value()) return call->finish(event.error());
+        const auto changed = [this, call, sweep = *id](const Status& status,
+                                                       const core::ReplyBody&) {
+          // A call that is over may be answered after the server is gone: then touch nothing of it.
+          if (!status.is_ok() || call->over()) return call->finish(status);
+          const bool going_on = reads_.post([this, call, sweep] {
+            const auto view = views_.sweep(sweep);
+            if (!view.has_value()) return call->finish(view.error());
+            v1::ControlSweepResponse out;
+            *out.mutable_sweep() = to_proto(*view);
+            call->finish(Status::ok(), &out);
+          });
+          if (!going_on) {  // done all the same; only the answer is bare
+            v1::ControlSweepResponse out;
+            out.mutable_sweep()->set_id(sweep.value);
+            call->finish(Status::ok(), &out);
+          }
+        };
+        views_.engine().request(*std::move(event), changed);
       });
 }
 

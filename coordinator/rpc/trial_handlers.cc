@@ -1,18 +1,151 @@
-// Trials: listed, shown, explained, controlled; their curves and logs.
+// Trials: listed, shown, explained; their curves and logs. (Controlled: trial_control.cc.)
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <utility>
 
 #include "coordinator/rpc/call.h"
 #include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/paging.h"
+#include "coordinator/rpc/pull_stream.h"
+#include "protocol/limits.h"
 
 namespace tailor::rpc {
 namespace {
 
-constexpr std::uint64_t kPageDefault = 100;
-constexpr std::uint64_t kPageMax = 10'000;
+constexpr std::uint64_t kTrialsPage = 100;
 constexpr std::uint64_t kLogBytesMax = 1u << 20;
+constexpr std::uint64_t kExportTrials = 1'000;  // read at a time
+
+/// The part of `list` that a request with `offset` and `limit` means, counted from its end.
+template <typename Row>
+std::span<const Row> newest(const std::vector<Row>& list, std::uint64_t offset,
+                            std::uint64_t limit) {
+  const std::uint64_t end = list.size() - std::min<std::uint64_t>(offset, list.size());
+  const std::uint64_t first = end - std::min(limit, end);
+  return std::span<const Row>(list).subspan(first, end - first);
+}
+
+v1::GetTrialResponse trial_page(const engine::TrialDetail& detail, std::uint64_t offset,
+                                std::uint64_t limit) {
+  v1::GetTrialResponse out;
+  *out.mutable_trial() = to_proto(detail.trial);
+  *out.mutable_candidate() = to_proto(detail.candidate);
+  PageBudget budget;
+  // Newest first, so that these are there when there is no room for all; then in order again.
+  const auto attempts = newest(detail.attempts, offset, limit);
+  for (auto it = attempts.rbegin(); it != attempts.rend(); ++it) {
+    v1::Attempt attempt = to_proto(*it);
+    if (!budget.take(attempt)) break;
+    out.add_attempts()->Swap(&attempt);
+  }
+  std::reverse(out.mutable_attempts()->pointer_begin(), out.mutable_attempts()->pointer_end());
+  const auto checkpoints = newest(detail.checkpoints, offset, limit);
+  for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
+    v1::Checkpoint checkpoint = to_proto(*it);
+    if (!budget.take(checkpoint)) break;
+    out.add_checkpoints()->Swap(&checkpoint);
+  }
+  std::reverse(out.mutable_checkpoints()->pointer_begin(),
+               out.mutable_checkpoints()->pointer_end());
+  const std::uint64_t metrics = detail.metrics.size();
+  for (std::uint64_t i = offset; i < metrics && i - offset < limit; ++i) {
+    out.add_metrics(utf8(detail.metrics[i]));
+  }
+  out.set_attempts_total(detail.attempts.size());
+  out.set_checkpoints_total(detail.checkpoints.size());
+  out.set_metrics_total(metrics);
+  if (offset == 0) out.set_profile_more(!add_profile(detail.profile, budget, out));
+  return out;
+}
+
+/// Points `offset` .. `offset + count - 1` of a series.
+v1::Series series_page(const storage::Series& series, std::uint64_t offset, std::uint64_t count) {
+  v1::Series out;
+  out.set_metric(utf8(series.name));
+  const auto take = [&](const auto& from, auto* to) {
+    if (offset >= from.size()) return;
+    const auto first = from.begin() + static_cast<std::ptrdiff_t>(offset);
+    const auto left = static_cast<std::uint64_t>(from.end() - first);
+    to->Add(first, first + static_cast<std::ptrdiff_t>(std::min(count, left)));
+  };
+  take(series.steps, out.mutable_steps());
+  take(series.tokens, out.mutable_tokens());
+  take(series.values, out.mutable_values());
+  return out;
+}
+
+/// Makes the messages of ExportCurves one by one: reads trials a thousand at a time, and of each
+/// its series.
+class CurveReader {
+ public:
+  CurveReader(const engine::Views& views, SweepId sweep, std::string metric, TrialId after)
+      : views_(views), metric_(std::move(metric)) {
+    query_.sweep = sweep;
+    query_.after = after;
+    query_.limit = kExportTrials;
+    query_.count = false;
+  }
+
+  Result<std::optional<v1::ExportCurvesResponse>> next() {
+    v1::ExportCurvesResponse out;
+    PageBudget budget;
+    for (;;) {
+      while (!curves_.empty()) {
+        if (!budget.take(curves_.front())) return out;
+        out.add_curves()->Swap(&curves_.front());
+        curves_.pop_front();
+      }
+      if (trials_.empty()) {
+        if (ended_) break;
+        TAILOR_RETURN_IF_ERROR(read_trials());
+        continue;
+      }
+      TAILOR_RETURN_IF_ERROR(read_curves(trials_.front()));
+      trials_.pop_front();
+    }
+    if (out.curves_size() == 0) return std::optional<v1::ExportCurvesResponse>();
+    return out;
+  }
+
+ private:
+  Status read_trials() {
+    TAILOR_ASSIGN_OR_RETURN(auto page, views_.trials(query_));
+    ended_ = page.trials.size() < kExportTrials;
+    if (!page.trials.empty()) query_.after = page.trials.back().row.id;
+    trials_.assign(std::make_move_iterator(page.trials.begin()),
+                   std::make_move_iterator(page.trials.end()));
+    return Status::ok();
+  }
+
+  Status read_curves(const engine::TrialView& trial) {
+    std::vector<std::string> metrics = {metric_};
+    if (metric_.empty()) {
+      TAILOR_ASSIGN_OR_RETURN(metrics, views_.store().metric_names(trial.row.id));
+    }
+    for (const std::string& metric : metrics) {
+      TAILOR_ASSIGN_OR_RETURN(const auto series, views_.store().series(trial.row.id, metric));
+      for (std::uint64_t at = 0; at < series.steps.size(); at += kSeriesPointsMax) {
+        v1::Curve curve;
+        curve.set_trial(trial.row.id.value);
+        curve.set_candidate_name(utf8(trial.candidate_name));
+        curve.set_seed(trial.row.seed);
+        *curve.mutable_series() = series_page(series, at, kSeriesPointsMax);
+        curves_.push_back(std::move(curve));
+      }
+    }
+    return Status::ok();
+  }
+
+  const engine::Views& views_;
+  const std::string metric_;
+  storage::TrialQuery query_;
+  bool ended_ = false;  // no trial is left to read
+  std::deque<engine::TrialView> trials_;
+  std::deque<v1::Curve> curves_;
+};
 
 }  // namespace
 
@@ -37,11 +170,30 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListTrials(Context*,
         }
         query.descending = request.descending();
         query.offset = request.offset();
-        query.limit = request.limit() == 0 ? kPageDefault : std::min(request.limit(), kPageMax);
+        query.limit =
+            std::min(request.limit() == 0 ? kTrialsPage : request.limit(), kTrialsPageMax);
+        if (request.after() != 0) {
+          if (request.offset() != 0) {
+            return error(Code::kInvalidArgument, "give `after` or `offset`, not both");
+          }
+          query.after = TrialId{request.after()};
+          query.count = false;  // the first page said it
+        }
         TAILOR_ASSIGN_OR_RETURN(const auto page, views_.trials(query));
         v1::ListTrialsResponse out;
-        for (const auto& view : page.trials) *out.add_trials() = to_proto(view);
+        PageBudget budget;
+        for (const auto& view : page.trials) {
+          v1::Trial trial = to_proto(view);
+          if (!budget.take(trial)) break;
+          out.add_trials()->Swap(&trial);
+        }
         out.set_total(page.total);
+        const auto given = static_cast<std::uint64_t>(out.trials_size());
+        // Behind a trial it is not known how many are left: a full page may be followed by nothing.
+        out.set_more(given < page.trials.size() ||
+                     (query.after
+                          ? given == query.limit
+                          : query.offset < page.total && page.total - query.offset > given));
         return out;
       });
 }
@@ -49,11 +201,12 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListTrials(Context*,
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetTrial(Context*,
                                                            const v1::GetTrialRequest* request,
                                                            v1::GetTrialResponse* response) {
-  return answer(reads_, "GetTrial", response, options_.on_call,
-                [this, id = TrialId{request->trial()}]() -> Result<v1::GetTrialResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(const auto detail, views_.trial(id));
-                  return to_proto(detail);
-                });
+  return answer(
+      reads_, "GetTrial", response, options_.on_call,
+      [this, request = *request]() -> Result<v1::GetTrialResponse> {
+        TAILOR_ASSIGN_OR_RETURN(const auto detail, views_.trial(TrialId{request.trial()}));
+        return trial_page(detail, request.offset(), page_limit(request.limit(), kPageMax));
+      });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSeries(Context*,
@@ -65,55 +218,28 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSeries(Context*,
                                           views_.series(TrialId{request.trial()}, request.metric(),
                                                         request.points_max()));
                   v1::GetSeriesResponse out;
-                  *out.mutable_series() = to_proto(series);
+                  *out.mutable_series() = series_page(series, request.offset(), kSeriesPointsMax);
+                  out.set_total(series.steps.size());
+                  out.set_more(request.offset() < series.steps.size() &&
+                               series.steps.size() - request.offset() > kSeriesPointsMax);
                   return out;
                 });
 }
 
-grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlTrials(
-    Context*, const v1::ControlTrialsRequest* request, v1::ControlTrialsResponse* response) {
-  return begin(
-      reads_, "ControlTrials", response, options_.on_call,
-      [this, request = *request](const std::shared_ptr<Call<v1::ControlTrialsResponse>>& call) {
-        core::ControlTrials event;
-        switch (request.action()) {
-          case v1::ControlTrialsRequest::ACTION_CANCEL:
-            event.action = core::TrialAction::kCancel;
-            break;
-          case v1::ControlTrialsRequest::ACTION_RETRY:
-            event.action = core::TrialAction::kRetry;
-            break;
-          default:
-            return call->finish(
-                Status(Code::kInvalidArgument, "no action; allowed: cancel, retry"));
+grpc::ServerWriteReactor<v1::ExportCurvesResponse>* CoordinatorServiceImpl::ExportCurves(
+    Context*, const v1::ExportCurvesRequest* request) {
+  using Stream = PullStream<v1::ExportCurvesResponse>;
+  // Found in the pool, with the first message.
+  return Stream::start(
+      reads_, "ExportCurves", options_.on_call,
+      [this, request = *request, reader = std::shared_ptr<CurveReader>()](
+          const Stream&) mutable -> Result<std::optional<v1::ExportCurvesResponse>> {
+        if (reader == nullptr) {
+          TAILOR_ASSIGN_OR_RETURN(const SweepId sweep, find(request.sweep()));
+          reader = std::make_shared<CurveReader>(views_, sweep, request.metric(),
+                                                 TrialId{request.after()});
         }
-        for (const std::uint64_t trial : request.trials()) event.trials.push_back(TrialId{trial});
-        if (request.has_failed_of()) {
-          const auto id = find(request.failed_of());
-          if (!id.has_value()) return call->finish(id.error());
-          event.failed_of = *id;
-        }
-        if (event.trials.empty() && !event.failed_of.valid()) {
-          return call->finish(Status(Code::kInvalidArgument,
-                                     "name trials, or a sweep whose failed trials are meant"));
-        }
-        event.dry_run = request.dry_run();
-        views_.engine().request(std::move(event),
-                                [call](const Status& status, const core::ReplyBody& body) {
-                                  if (!status.is_ok()) return call->finish(status);
-                                  v1::ControlTrialsResponse out;
-                                  if (const auto* done = std::get_if<core::TrialsOutcome>(&body)) {
-                                    for (const TrialId id : done->trials) out.add_trials(id.value);
-                                    for (const auto& [sweep, hit] : done->targets) {
-                                      auto& target = *out.add_targets();
-                                      target.set_sweep(sweep.value);
-                                      target.set_sweep_name(hit.sweep_name);
-                                      target.set_trials(hit.trials);
-                                      target.set_running(hit.running);
-                                    }
-                                  }
-                                  call->finish(Status::ok(), &out);
-                                });
+        return reader->next();
       });
 }
 
@@ -124,7 +250,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Explain(Context*,
                 [this, id = TrialId{request->trial()}]() -> Result<v1::ExplainResponse> {
                   TAILOR_ASSIGN_OR_RETURN(const std::string text, views_.explain(id));
                   v1::ExplainResponse out;
-                  out.set_text(text);
+                  out.set_text(protocol::cut(text, protocol::kMessageBytesMax));
                   return out;
                 });
 }

@@ -1,19 +1,31 @@
 // Workers.
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/rpc/call.h"
 #include "coordinator/rpc/coordinator_service.h"
+#include "coordinator/rpc/paging.h"
 
 namespace tailor::rpc {
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListWorkers(Context*,
-                                                              const v1::ListWorkersRequest*,
+                                                              const v1::ListWorkersRequest* request,
                                                               v1::ListWorkersResponse* response) {
   return answer(reads_, "ListWorkers", response, options_.on_call,
-                [this]() -> Result<v1::ListWorkersResponse> {
+                [this, request = *request]() -> Result<v1::ListWorkersResponse> {
                   TAILOR_ASSIGN_OR_RETURN(const auto workers, views_.workers());
                   v1::ListWorkersResponse out;
-                  for (const auto& view : workers) *out.add_workers() = to_proto(view);
+                  PageBudget budget;
+                  const std::uint64_t limit = page_limit(request.limit(), kWorkersPageMax);
+                  std::uint64_t at = std::min<std::uint64_t>(request.offset(), workers.size());
+                  for (const std::uint64_t first = at; at < workers.size() && at - first < limit;
+                       ++at) {
+                    v1::WorkerInfo worker = to_proto(workers[at]);
+                    if (!budget.take(worker)) break;
+                    out.add_workers()->Swap(&worker);
+                  }
+                  out.set_total(workers.size());
+                  out.set_more(at < workers.size());
                   return out;
                 });
 }

@@ -8,6 +8,7 @@
 
 #include "coordinator/rpc/convert_rows.h"
 #include "protocol/convert.h"
+#include "protocol/limits.h"
 
 namespace tailor::rpc {
 namespace {
@@ -29,7 +30,9 @@ class WorkerSession final : public engine::SessionSink,
   using Stream = grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>;
   using CallHook = std::function<void(std::string_view, Code)>;
 
-  WorkerSession(engine::Engine& engine, const CallHook& hook) : engine_(engine), hook_(hook) {}
+  /// `version` is the coordinator's. What is referred to must outlive it.
+  WorkerSession(engine::Engine& engine, const std::string& version, const CallHook& hook)
+      : engine_(engine), version_(version), hook_(hook) {}
 
   Stream* start() {
     auto* reactor = new Reactor(shared_from_this());  // deleted in OnDone
@@ -107,12 +110,12 @@ class WorkerSession final : public engine::SessionSink,
       const std::scoped_lock lock(mutex_);
       if (reactor_ == nullptr) return;
       if (ok) {
-        auto converted = protocol::from_proto(incoming_);
+        auto converted = converted_message();
         if (converted.has_value()) {
           message = std::move(*converted);
           ++in_flight_;
         } else {
-          ending_ = Status(Code::kInvalidArgument, converted.error().message());
+          ending_ = converted.error();
         }
       }
     }
@@ -144,6 +147,16 @@ class WorkerSession final : public engine::SessionSink,
       read_next();
     }
     if (lost) engine_.close_session(id);
+  }
+
+  /// REQUIRES: mutex_ held.
+  Result<protocol::WorkerMessage> converted_message() const {
+    TAILOR_ASSIGN_OR_RETURN(auto message, protocol::from_proto(incoming_));
+    if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+      TAILOR_RETURN_IF_ERROR(
+          protocol::check_version(hello->version, version_).with_context("worker and coordinator"));
+    }
+    return message;
   }
 
   void dealt_with() {
@@ -180,6 +193,7 @@ class WorkerSession final : public engine::SessionSink,
   }
 
   engine::Engine& engine_;
+  const std::string& version_;
   const CallHook& hook_;
   std::mutex mutex_;        // guards: all below
   core::SessionId id_ = 0;  // 0 until the Hello was posted
@@ -196,7 +210,7 @@ class WorkerSession final : public engine::SessionSink,
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerServiceImpl::Session(
     grpc::CallbackServerContext*) {
-  auto session = std::make_shared<WorkerSession>(engine_, on_call_);
+  auto session = std::make_shared<WorkerSession>(engine_, version_, on_call_);
   auto* reactor = session->start();
   bool closed = false;
   {

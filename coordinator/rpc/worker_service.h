@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "coordinator/engine/engine.h"
@@ -18,7 +19,7 @@ class WorkerSession;
 class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
  public:
   WorkerServiceImpl(engine::Engine& engine, const Options& options)
-      : engine_(engine), on_call_(options.on_call) {}
+      : engine_(engine), version_(options.version), on_call_(options.on_call) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
@@ -28,6 +29,7 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
 
  private:
   engine::Engine& engine_;
+  const std::string version_;
   const std::function<void(std::string_view, Code)> on_call_;
   std::mutex mutex_;  // guards: sessions_, closed_
   std::vector<std::weak_ptr<WorkerSession>> sessions_;

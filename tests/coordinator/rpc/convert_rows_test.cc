@@ -76,12 +76,9 @@ TEST(ConvertRows, TheBaselineOfAComparisonHasNoDifference) {
 }
 
 TEST(ConvertRows, NullCellsStayApartFromEmptyText) {
-  storage::Table table;
-  table.columns = {"a", "b"};
-  table.rows = {{{}, {storage::Cell::Kind::kText, ""}}};
-  const v1::QueryResponse proto = to_proto(table);
-  EXPECT_FALSE(proto.rows(0).cells(0).has_text());
-  EXPECT_TRUE(proto.rows(0).cells(1).has_text());
+  const v1::QueryRow proto = to_proto({{}, {storage::Cell::Kind::kText, ""}});
+  EXPECT_FALSE(proto.cells(0).has_text());
+  EXPECT_TRUE(proto.cells(1).has_text());
 }
 
 }  // namespace
