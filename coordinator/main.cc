@@ -19,6 +19,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/file.h"
 #include "base/logging.h"
 #include "coordinator/config.h"
@@ -111,7 +112,10 @@ Status serve(const Config& config) {
       engine::Engine::start(*store, clock, core_options, engine_options, std::move(hooks)));
   const engine::Views views(*store, *engine);
 
-  const http::Api api(views, metrics, version);
+  const http::Api api(views, metrics, version, [&] {
+    const rpc::Server* server = health_service.load();
+    return server != nullptr ? server->accepting() : Status::ok();
+  });
   http::Options http_options;
   http_options.listen = config.http;
   http_options.allowed_hosts = config.allowed_hosts;
@@ -180,6 +184,8 @@ int run(int argc, char** argv) {
   const sigset_t signals = ending_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // Every worker and every client costs one: as many as the system allows.
+  raise_descriptor_limit();
   log_info("coordinator", "settings " + describe(command->config));
   if (const Status status = serve(command->config); !status.is_ok()) return fail(status);
   return kOk;

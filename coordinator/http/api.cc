@@ -51,8 +51,12 @@ Response serve(const Asset& asset, const Request& request) {
 
 }  // namespace
 
-Api::Api(const engine::Views& views, Metrics& metrics, std::string version)
-    : views_(views), metrics_(metrics), version_(std::move(version)) {
+Api::Api(const engine::Views& views, Metrics& metrics, std::string version,
+         std::function<Status()> accepting)
+    : views_(views),
+      metrics_(metrics),
+      version_(std::move(version)),
+      accepting_(std::move(accepting)) {
   etags();
 }
 
@@ -80,11 +84,15 @@ Response Api::route(const Request& request) const {
   }
   if (path == "/healthz" || path == "/readyz") {
     const engine::Health health = views_.engine().health();
-    const bool good = health.running && (path == "/healthz" || !health.stalled);
+    const bool ready = path == "/readyz";
+    const Status accepting = ready && accepting_ ? accepting_() : Status::ok();
+    const bool good = health.running && (!ready || (!health.stalled && accepting.is_ok()));
     Json body = {{path == "/healthz" ? "healthy" : "ready", good}, {"version", version_}};
     if (!health.last_error.is_ok()) {
       body["reason"] = health.last_error.to_string();
       body["since_ms"] = health.since_ms;
+    } else if (!accepting.is_ok()) {
+      body["reason"] = accepting.message();
     }
     Response response = json_response(body);
     response.status = good ? 200 : 503;

@@ -4,6 +4,7 @@
 // The routes: routes.cc.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +17,9 @@ namespace tailor::http {
 /// Threads: any number; may block for a short read. `views` and `metrics` must outlive it.
 class Api {
  public:
-  Api(const engine::Views& views, Metrics& metrics, std::string version);
+  /// `accepting` says whether the other port takes connections (ok), else why not; may be empty.
+  Api(const engine::Views& views, Metrics& metrics, std::string version,
+      std::function<Status()> accepting = {});
   /// Answers everything; never throws for a bad request.
   Response handle(const Request& request) const;
   /// True for what never waits for a read or for the engine: health and the embedded pages
@@ -28,6 +31,7 @@ class Api {
   const engine::Views& views_;
   Metrics& metrics_;
   const std::string version_;
+  const std::function<Status()> accepting_;
 };
 
 }  // namespace tailor::http

@@ -7,6 +7,7 @@ namespace tailor::http {
 namespace {
 
 constexpr std::uint64_t kEventsPageMax = 1'000;
+constexpr std::uint64_t kWorkersPageMax = 1'000;
 
 /// Id of the newest event, by galloping and bisection: about 2 log2 of it short reads.
 Result<std::uint64_t> last_event(const storage::Store& store) {
@@ -33,9 +34,19 @@ Result<std::uint64_t> last_event(const storage::Store& store) {
 
 }  // namespace
 
-Result<Json> list_workers(const engine::Views& views, const Arguments&) {
+Result<Json> list_workers(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
+                          number_of(request, "offset", 0, std::uint64_t{1} << 40));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
+                          number_of(request, "limit", kWorkersPageMax, kWorkersPageMax));
   TAILOR_ASSIGN_OR_RETURN(const auto workers, views.workers());
-  return Json{{"workers", list_of(workers)}};
+  Json page = page_of(workers, offset, limit);
+  const std::uint64_t given = page.size();
+  return Json{{"workers", std::move(page)},
+              {"total", workers.size()},
+              {"offset", offset},
+              {"more", offset < workers.size() && workers.size() - offset > given}};
 }
 
 Result<Json> list_events(const engine::Views& views, const Arguments& arguments) {
@@ -57,7 +68,9 @@ Result<Json> list_events(const engine::Views& views, const Arguments& arguments)
     limit = tail;
   }
   TAILOR_ASSIGN_OR_RETURN(const auto rows, views.store().events(after, limit, sweep, trial));
-  return Json{{"events", list_of(rows)}, {"last", rows.empty() ? after : rows.back().id}};
+  Json page = page_of(rows, 0, limit);
+  const std::uint64_t last = page.empty() ? after : page.back().at("id").get<std::uint64_t>();
+  return Json{{"events", std::move(page)}, {"last", last}};
 }
 
 }  // namespace tailor::http

@@ -10,14 +10,20 @@
 namespace tailor::http {
 namespace {
 
+Result<Json> list_routes(const engine::Views&, const Arguments&) { return routes_json(); }
+
 constexpr Route kRoutes[] = {
-    {"GET", "/api/v1/sweeps", "", list_sweeps, "every sweep with its trials by state"},
+    {"GET", "/api/v1", "", list_routes, "these routes"},
+    {"GET", "/api/v1/sweeps", "offset limit", list_sweeps,
+     "sweeps with their trials by state: of the newest `limit` (1,000) behind `offset`, by id"},
     {"GET", "/api/v1/sweeps/{sweep}", "offset limit", get_sweep,
-     "one sweep (name, id or \"last\"), a page of its candidates, its file"},
-    {"GET", "/api/v1/trials", "sweep state offset limit order descending", list_trials,
-     "a page of trials"},
-    {"GET", "/api/v1/trials/{trial}", "", get_trial,
-     "one trial: candidate, attempts, checkpoints, metrics, profile"},
+     "one sweep (name, id or \"last\"), a page of its candidates, the beginning of its file"},
+    {"GET", "/api/v1/sweeps/{sweep}/file", "", get_sweep_file, "its file, whole"},
+    {"GET", "/api/v1/trials", "sweep state offset limit order descending after", list_trials,
+     "a page of trials; with after=ID (order id) those behind one, which costs the same anywhere"},
+    {"GET", "/api/v1/trials/{trial}", "offset limit", get_trial,
+     "one trial: candidate, profile, and a page of its attempts and checkpoints (from the newest "
+     "back) and of its metrics"},
     {"GET", "/api/v1/trials/{trial}/log", "attempt offset bytes", get_log,
      "a piece of a log; without offset the end of it"},
     {"GET", "/api/v1/trials/{trial}/why", "", get_why, "what it waits for, in a sentence"},
@@ -27,7 +33,7 @@ constexpr Route kRoutes[] = {
      get_compare,
      "a page of the paired differences from a baseline, 100 kB at most: next_offset tells the "
      "next"},
-    {"GET", "/api/v1/workers", "", list_workers, "every worker and what it runs"},
+    {"GET", "/api/v1/workers", "offset limit", list_workers, "a page of workers and what they run"},
     {"GET", "/api/v1/events", "after limit sweep trial tail", list_events,
      "a page of events after an id; or with tail=N the last N of all"},
 };
@@ -65,6 +71,17 @@ Status check_keys(const Route& route, const Request& request) {
 }  // namespace
 
 std::span<const Route> routes() { return kRoutes; }
+
+Json routes_json() {
+  Json list = Json::array();
+  for (const Route& route : kRoutes) {
+    list.push_back({{"method", route.method},
+                    {"path", route.pattern},
+                    {"parameters", route.keys},
+                    {"answer", route.doc}});
+  }
+  return Json{{"routes", std::move(list)}};
+}
 
 Result<Json> answer(const engine::Views& views, const Request& request) {
   const std::string_view method = request.method == "HEAD" ? "GET" : request.method;

@@ -22,6 +22,9 @@ struct Route {
 
 std::span<const Route> routes();
 
+/// The table as JSON, for whoever looks for a way in.
+Json routes_json();
+
 /// Finds the route, checks the parameters and runs it. Errors: kNotFound, kInvalidArgument, and the
 /// handler's.
 Result<Json> answer(const engine::Views& views, const Request& request);
@@ -29,6 +32,7 @@ Result<Json> answer(const engine::Views& views, const Request& request);
 // The handlers, one a route.
 Result<Json> list_sweeps(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments);
+Result<Json> get_sweep_file(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_compare(const engine::Views& views, const Arguments& arguments);
 Result<Json> list_trials(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_trial(const engine::Views& views, const Arguments& arguments);

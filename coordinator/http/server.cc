@@ -302,6 +302,7 @@ struct Server::Impl {
   tcp::acceptor acceptor;
   asio::steady_timer pause;
   int port = 0;
+  bool cannot_accept = false;  // of the one accept in flight
   std::vector<std::jthread> threads;
   std::once_flag stopped;
 
@@ -461,22 +462,50 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 }  // namespace
 
+namespace {
+
+/// What fits into the empty buffer of a new connection is sent at once; nobody is waited for.
+void refuse(tcp::socket& socket) {
+  static const std::string kAnswer = [] {
+    const std::string body =
+        error_response(503, "resource_exhausted",
+                       "this port has as many connections as it takes; close some, or try again")
+            .body;
+    return fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: "
+        "{}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n{}",
+        body.size(), body);
+  }();
+  beast::error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.send(asio::buffer(kAnswer), 0, ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+}  // namespace
+
 void Server::Impl::accept() {
   acceptor.async_accept(
       asio::make_strand(context), [this](beast::error_code failed, tcp::socket socket) {
         if (failed == asio::error::operation_aborted) return;
         if (failed) {
-          // Out of file descriptors, most likely: wait instead of spinning.
-          log_warn("http", "cannot accept a connection", {{"reason", failed.message()}});
+          // Out of file descriptors, most likely: wait instead of spinning, and say it once.
+          if (!std::exchange(cannot_accept, true)) {
+            log_warn("http", "cannot accept connections", {{"reason", failed.message()}});
+          }
           pause.expires_after(std::chrono::milliseconds(200));
           pause.async_wait([this](beast::error_code ended) {
             if (!ended) accept();
           });
           return;
-        } else if (connections.load() < options.connections_max) {
+        }
+        if (std::exchange(cannot_accept, false)) log_info("http", "connections are taken again");
+        if (connections.load() < options.connections_max) {
           const auto connection = std::make_shared<Connection>(std::move(socket), *this);
           connection->read();
-        }  // else: closed here, by its destructor
+        } else {
+          refuse(socket);  // closed here, by its destructor
+        }
         if (acceptor.is_open()) accept();
       });
 }

@@ -1,4 +1,5 @@
 // Sweeps and their comparison.
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/http/routes.h"
@@ -7,12 +8,26 @@ namespace tailor::http {
 namespace {
 
 constexpr std::uint64_t kCandidatesPageMax = 1'000;
+constexpr std::uint64_t kSweepsPageMax = 1'000;
+constexpr std::size_t kFileShownBytes = 64 * 1024;
 
 }  // namespace
 
-Result<Json> list_sweeps(const engine::Views& views, const Arguments&) {
-  TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views.sweeps());
-  return Json{{"sweeps", list_of(sweeps)}};
+Result<Json> list_sweeps(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
+                          number_of(request, "offset", 0, std::uint64_t{1} << 40));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
+                          number_of(request, "limit", kSweepsPageMax, kSweepsPageMax));
+  TAILOR_ASSIGN_OR_RETURN(auto sweeps, views.sweeps());
+  std::reverse(sweeps.begin(), sweeps.end());  // the newest are asked for first
+  Json page = page_of(sweeps, offset, limit);
+  const std::uint64_t given = page.size();
+  std::reverse(page.begin(), page.end());
+  return Json{{"sweeps", std::move(page)},
+              {"total", sweeps.size()},
+              {"offset", offset},
+              {"more", offset < sweeps.size() && sweeps.size() - offset > given}};
 }
 
 Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {
@@ -23,16 +38,19 @@ Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {
                           number_of(request, "limit", 100, kCandidatesPageMax));
   TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(arguments.path[0]));
   TAILOR_ASSIGN_OR_RETURN(const auto view, views.sweep(id));
-  TAILOR_ASSIGN_OR_RETURN(const auto candidates, views.candidates(id));
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, views.store().candidate_page(id, offset, limit));
   TAILOR_ASSIGN_OR_RETURN(const auto row, views.store().sweep(id));
-  Json page = Json::array();
-  for (std::uint64_t i = offset; i < candidates.size() && i - offset < limit; ++i) {
-    page.push_back(to_json(candidates[i]));
-  }
   return Json{{"sweep", to_json(view)},
-              {"candidates", std::move(page)},
-              {"candidates_total", candidates.size()},
-              {"file", row.toml}};
+              {"candidates", page_of(candidates.candidates, 0, limit)},
+              {"candidates_total", candidates.total},
+              {"file", row.toml.substr(0, kFileShownBytes)},
+              {"file_bytes", row.toml.size()}};
+}
+
+Result<Json> get_sweep_file(const engine::Views& views, const Arguments& arguments) {
+  TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(arguments.path[0]));
+  TAILOR_ASSIGN_OR_RETURN(const auto row, views.store().sweep(id));
+  return Json{{"name", row.name}, {"file", row.toml}};
 }
 
 Result<Json> get_compare(const engine::Views& views, const Arguments& arguments) {

@@ -1,6 +1,7 @@
 // Trials, their curves and logs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/http/routes.h"
@@ -14,6 +15,26 @@ constexpr std::uint64_t kPoints = 500;
 constexpr std::uint64_t kPointsMax = 10'000;
 constexpr std::uint64_t kLogBytes = 64 * 1024;
 constexpr std::uint64_t kLogBytesMax = 1 << 20;
+constexpr std::uint64_t kPartsPage = 200;  // attempts and checkpoints of a trial
+constexpr std::uint64_t kPartsPageMax = 1'000;
+constexpr std::uint64_t kMetricNamesMax = 1'000;
+
+/// A page that is counted from the newest, the last one, back; in the list's order.
+template <typename Row>
+Json newest_of(const std::vector<Row>& rows, std::uint64_t offset, std::uint64_t limit) {
+  const std::vector<Row> back(rows.rbegin(), rows.rend());
+  Json page = page_of(back, offset, limit);
+  std::reverse(page.begin(), page.end());
+  return page;
+}
+
+Json names_of(const std::vector<std::string>& names, std::uint64_t offset) {
+  Json page = Json::array();
+  for (std::uint64_t i = offset; i < names.size() && page.size() < kMetricNamesMax; ++i) {
+    page.push_back(names[i]);
+  }
+  return page;
+}
 
 }  // namespace
 
@@ -37,24 +58,45 @@ Result<Json> list_trials(const engine::Views& views, const Arguments& arguments)
   query.descending = descending != 0;
   TAILOR_ASSIGN_OR_RETURN(query.offset, number_of(request, "offset", 0, std::uint64_t{1} << 40));
   TAILOR_ASSIGN_OR_RETURN(query.limit, number_of(request, "limit", kTrialsPage, kTrialsPageMax));
+  if (const auto after = text_of(request, "after"); !after.empty()) {
+    TAILOR_ASSIGN_OR_RETURN(query.after, trial_of(after));
+    query.count = false;
+  }
   TAILOR_ASSIGN_OR_RETURN(const auto page, views.trials(query));
-  return Json{{"trials", list_of(page.trials)},
-              {"total", page.total},
+  Json trials = page_of(page.trials, 0, query.limit);
+  const std::uint64_t given = trials.size();
+  const bool more = given < page.trials.size() ||
+                    (query.after ? given == query.limit && given > 0
+                                 : query.offset < page.total && page.total - query.offset > given);
+  return Json{{"trials", std::move(trials)},
+              {"total", query.after ? Json(nullptr) : Json(page.total)},
               {"offset", query.offset},
-              {"limit", query.limit}};
+              {"limit", query.limit},
+              {"more", more}};
 }
 
 Result<Json> get_trial(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
   TAILOR_ASSIGN_OR_RETURN(const TrialId id, trial_of(arguments.path[0]));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
+                          number_of(request, "offset", 0, std::uint64_t{1} << 40));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
+                          number_of(request, "limit", kPartsPage, kPartsPageMax));
   TAILOR_ASSIGN_OR_RETURN(const auto detail, views.trial(id));
+  Json profile = page_of(detail.profile, 0, detail.profile.size());
+  const bool profile_more = profile.size() < detail.profile.size();
   Json candidate = to_json(detail.candidate);
   candidate["architecture"] = parsed(detail.candidate.architecture_json);
   return Json{{"trial", to_json(detail.trial)},
               {"candidate", std::move(candidate)},
-              {"attempts", list_of(detail.attempts)},
-              {"checkpoints", list_of(detail.checkpoints)},
-              {"metrics", detail.metrics},
-              {"profile", list_of(detail.profile)}};
+              {"attempts", newest_of(detail.attempts, offset, limit)},
+              {"attempts_total", detail.attempts.size()},
+              {"checkpoints", newest_of(detail.checkpoints, offset, limit)},
+              {"checkpoints_total", detail.checkpoints.size()},
+              {"metrics", names_of(detail.metrics, offset)},
+              {"metrics_total", detail.metrics.size()},
+              {"profile", std::move(profile)},
+              {"profile_more", profile_more}};
 }
 
 Result<Json> get_log(const engine::Views& views, const Arguments& arguments) {
