@@ -1,7 +1,10 @@
 #include "client/context.h"
 
 #include <fmt/format.h>
+#include <netdb.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -92,6 +95,11 @@ v1::CoordinatorService::Stub& Context::stub() {
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
+    // A peer that is gone without a word is noticed by streams that wait for it.
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // however long nothing happens
+    // Coordinators of earlier versions answered with more than gRPC's standard 4 MiB.
     arguments.SetMaxReceiveMessageSize(256 << 20);
     channel_ = protocol::open_channel(coordinator().value, std::move(arguments));
     stub_ = v1::CoordinatorService::NewStub(channel_);
@@ -106,6 +114,37 @@ gpr_timespec Context::deadline() const {
 }
 
 namespace {
+
+/// What a port says that answers everybody with 503: a coordinator that has no room for one more
+/// connection. gRPC throws the words away. "" for any other port.
+std::string refusal_of(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return "";
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.substr(0, colon).c_str(), address.c_str() + colon + 1, &hints,
+                    &found) != 0) {
+    return "";
+  }
+  const int socket = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const timeval patience{1, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  std::string answer;
+  if (::connect(socket, found->ai_addr, found->ai_addrlen) == 0) {
+    char bytes[2048];
+    for (ssize_t got = 0; answer.size() < sizeof bytes; answer.append(bytes, got)) {
+      got = ::recv(socket, bytes, sizeof bytes, 0);
+      if (got <= 0) break;
+    }
+  }
+  ::close(socket);
+  ::freeaddrinfo(found);
+  const std::size_t body = answer.find("\r\n\r\n");
+  if (!answer.starts_with("HTTP/1.1 503") || body == std::string::npos) return "";
+  return escape_controls(trim(answer.substr(body + 4)));
+}
 
 /// What a call that did not get through says about the other end.
 enum class Peer { kCoordinator, kOther, kNobody };
@@ -145,7 +184,12 @@ void Context::check(const grpc::Status& status) const {
   };
   switch (code) {
     case Code::kUnavailable:
-      if (said.find("http1.x server") != std::string::npos) throw something_else();
+      if (said.find("http1.x server") != std::string::npos) {
+        const std::string refusal = refusal_of(address.value);
+        if (refusal.empty()) throw something_else();
+        throw Failure(Exit::kUnreachable,
+                      fmt::format("{} refuses this connection: {}", address.value, refusal));
+      }
       if (stub_ && ask_peer(*stub_) == Peer::kCoordinator) {
         throw Failure(Exit::kUnreachable,
                       fmt::format("the coordinator at {} answers, but this call failed: {}",
@@ -203,21 +247,32 @@ void require_text(const google::protobuf::Message& message) {
 }
 
 void Context::follow(const std::function<grpc::Status()>& attempt) {
+  follow_long([&](const std::function<void()>&) { return attempt(); });
+}
+
+void Context::follow_long(
+    const std::function<grpc::Status(const std::function<void()>& heard)>& attempt) {
   constexpr double kFirstPauseS = 0.1;
   constexpr double kPauseMaxS = 2;
   const SystemClock clock;
   std::optional<MonotonicMs> away_since_ms;
-  for (double pause_s = kFirstPauseS;; pause_s = std::min(2 * pause_s, kPauseMaxS)) {
-    const grpc::Status status = attempt();
+  double pause_s = kFirstPauseS;
+  const auto heard = [&] {
+    answered_ = true;
+    if (!away_since_ms) return;
+    away_since_ms.reset();
+    pause_s = kFirstPauseS;
+    printer().note("the coordinator answers again");
+  };
+  for (;; pause_s = std::min(2 * pause_s, kPauseMaxS)) {
+    const grpc::Status status = attempt(heard);
     const grpc::StatusCode code = status.error_code();
     // A coordinator that ends cancels the calls it has.
     const bool away =
         code == grpc::UNAVAILABLE || code == grpc::CANCELLED || code == grpc::DEADLINE_EXCEEDED;
     if (!away || !answered_) {
       check(status);
-      answered_ = true;
-      if (away_since_ms) printer().note("the coordinator answers again");
-      return;
+      return heard();
     }
     const MonotonicMs now_ms = clock.now_ms();
     if (!away_since_ms) {
@@ -238,6 +293,13 @@ void Context::follow(const std::function<grpc::Status()>& attempt) {
       throw Failure(Exit::kInterrupted, "stopped waiting for the coordinator");
     }
   }
+}
+
+std::string more_text(std::uint64_t total, std::uint64_t offset, std::uint64_t shown) {
+  const std::uint64_t until = offset + shown;
+  if (until >= total) return "";
+  return fmt::format("... {} more (--all, --offset {})",
+                     with_thousands(static_cast<std::int64_t>(total - until)), until);
 }
 
 v1::SweepRef sweep_ref(const std::string& text) {
@@ -261,6 +323,20 @@ std::uint64_t trial_id(const std::string& text) {
 
 bool is_trial(const std::string& text) {
   return text.size() > 1 && text.front() == 't' && TrialId::parse(text).has_value();
+}
+
+v1::TrialState parse_trial_state(const std::string& text) {
+  std::string name = "TRIAL_STATE_";
+  for (const char c : text) name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  v1::TrialState state = v1::TRIAL_STATE_UNSPECIFIED;
+  if (!v1::TrialState_Parse(name, &state) || state == v1::TRIAL_STATE_UNSPECIFIED) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format(
+            "unknown state \"{}\"; allowed: queued, running, completed, stopped, failed, cancelled",
+            text));
+  }
+  return state;
 }
 
 v1::Sweep find_sweep(Context& context, const std::string& text) {

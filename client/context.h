@@ -69,6 +69,7 @@ class Context {
   // Set by main from the global flags, before a command runs.
   std::string coordinator_flag;
   bool json = false;
+  bool json_lines = false;
   std::string color = "auto";
   double timeout_s = 30;
   bool timeout_given = false;  ///< by --timeout
@@ -103,6 +104,9 @@ class Context {
   /// cut off) it is asked again with growing pauses, and stderr says so, once; only who was never
   /// answered, or not for `reconnect_s`, fails. `attempt` must be safe to repeat.
   void follow(const std::function<grpc::Status()>& attempt);
+  /// The same for an attempt that lasts, such as a stream: it calls what it is given whenever the
+  /// coordinator was heard.
+  void follow_long(const std::function<grpc::Status(const std::function<void()>& heard)>& attempt);
   template <typename Request, typename Response>
   Response follow(grpc::Status (v1::CoordinatorService::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Response*),
@@ -118,7 +122,7 @@ class Context {
   }
 
   gpr_timespec deadline() const;
-  Printer printer() const { return Printer(json, color); }
+  Printer printer() const { return Printer(json, json_lines, color); }
 
  private:
   std::shared_ptr<grpc::Channel> channel_;
@@ -132,6 +136,23 @@ v1::SweepRef sweep_ref(const std::string& text);
 std::uint64_t trial_id(const std::string& text);
 /// True for a text that commands take for a trial: "t41", never "41".
 bool is_trial(const std::string& text);
+/// Which part of a list a command shows.
+struct Page {
+  std::uint64_t offset = 0;
+  std::uint64_t limit = 0;
+  bool limit_given = false;
+  bool all = false;
+
+  /// Entries that are wanted: all, `--limit`, or `standard`.
+  std::uint64_t wanted(std::uint64_t standard) const {
+    return all ? ~std::uint64_t{0} : limit_given ? limit : standard;
+  }
+};
+/// "... 19,900 more (--all, --offset 100)"; "" when nothing is left behind `offset + shown`.
+std::string more_text(std::uint64_t total, std::uint64_t offset, std::uint64_t shown);
+
+/// "failed". Throws Failure(kUsage) for a text that is no state.
+v1::TrialState parse_trial_state(const std::string& text);
 /// A sweep as it is now, by id, name or "last", without its candidates. Throws Failure.
 v1::Sweep find_sweep(Context& context, const std::string& text);
 

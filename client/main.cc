@@ -72,6 +72,9 @@ int main(int argc, char** argv) {
       "--coordinator", context.coordinator_flag,
       "HOST:PORT (else TAILOR_COORDINATOR, ./tailor.toml, ~/.config/tailor/tailor.toml)");
   app.add_flag("--json", context.json, "one JSON document on stdout");
+  app.add_flag_callback(
+      "--jsonl", [&context] { context.json = context.json_lines = true; },
+      "JSON, one document a line; of a list one entry a line");
   app.add_option("--color", context.color, "auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_option("--timeout", context.timeout_s,

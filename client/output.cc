@@ -1,12 +1,14 @@
 #include "client/output.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/text.h"
 
@@ -124,6 +126,39 @@ Json to_json(const Message& message) {
   return out;
 }
 
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+  std::string out;
+  std::size_t column = 0;  // of the line that is being filled
+  const auto new_line = [&] {
+    out += '\n' + std::string(indent, ' ');
+    column = indent;
+  };
+  bool first_line = true;
+  for (const std::string_view line : split(text, '\n')) {
+    if (!std::exchange(first_line, false)) new_line();
+    bool first_word = true;
+    for (const std::string_view word : split(line, ' ')) {
+      const std::size_t width = display_width(word);
+      if (!first_word && column + 1 + width > columns) {
+        new_line();
+      } else if (!first_word) {
+        out += ' ';
+        ++column;
+      }
+      out += word;
+      column += width;
+      first_word = false;
+    }
+  }
+  return out;
+}
+
+std::size_t terminal_columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -136,11 +171,11 @@ std::size_t display_width(std::string_view text) {
   return width;
 }
 
-Printer::Printer(bool json, const std::string& color)
-    : json_(json), terminal_(::isatty(STDOUT_FILENO) == 1) {
+Printer::Printer(bool json, bool lines, const std::string& color)
+    : json_(json || lines), lines_(lines), terminal_(::isatty(STDOUT_FILENO) == 1) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool off = color == "never" || (no_color != nullptr && *no_color != '\0');
-  color_ = !json && (color == "always" || (terminal_ && !off));
+  color_ = !json_ && (color == "always" || (terminal_ && !off));
 }
 
 void Printer::table(const std::vector<Column>& columns,
@@ -184,8 +219,14 @@ void Printer::table(const std::vector<Column>& columns,
 }
 
 void Printer::document(const Json& json) const {
-  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text =
+      json.dump(lines_ ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void Printer::list_document(const Json& json, std::string_view list) const {
+  if (!lines_) return document(json);
+  for (const Json& entry : json.at(std::string(list))) document(entry);
 }
 
 void Printer::line(std::string_view text) const {

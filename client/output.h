@@ -29,9 +29,11 @@ struct Column {
 
 class Printer {
  public:
-  Printer(bool json, const std::string& color);
+  /// `lines`: JSON comes as one document a line.
+  Printer(bool json, bool lines, const std::string& color);
 
   bool json() const { return json_; }
+  bool json_lines() const { return lines_; }
   /// True when stdout is a terminal.
   bool terminal() const { return terminal_; }
   bool colored() const { return color_; }
@@ -42,8 +44,11 @@ class Printer {
   /// Rows must have as many cells as there are columns.
   void table(const std::vector<Column>& columns,
              const std::vector<std::vector<std::string>>& given) const;
-  /// One JSON document, indented, and a newline.
+  /// One JSON document, indented (with `lines`: on one line), and a newline.
   void document(const Json& json) const;
+  /// The document of a list: with `lines` the entries of its member `list`, one a line, and nothing
+  /// of what stands beside them.
+  void list_document(const Json& json, std::string_view list) const;
   /// A line of plain text on stdout.
   void line(std::string_view text) const;
   /// A line on stderr.
@@ -55,9 +60,16 @@ class Printer {
 
  private:
   bool json_;
+  bool lines_;
   bool terminal_;
   bool color_;
 };
+
+/// `text` in lines of at most `columns`, broken at spaces; a longer word has a line of its own.
+/// Lines after the first begin with `indent` spaces. Line ends in `text` stay.
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
+/// Columns of the terminal that stdout is; 80 when it is none or does not say.
+std::size_t terminal_columns();
 
 /// Width of a UTF-8 text on a terminal in code points, escape sequences not counted.
 std::size_t display_width(std::string_view text);

@@ -1,5 +1,7 @@
 #include "client/table.h"
 
+#include <fmt/format.h>
+
 namespace tailor::client {
 namespace {
 
@@ -47,6 +49,22 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   command->formatter(std::make_shared<ExamplesFirst>(examples));
   command->fallthrough();  // global flags may follow the command
   return command;
+}
+
+std::shared_ptr<Page> add_page(CLI::App* command, const std::string& what, std::uint64_t standard) {
+  auto page = std::make_shared<Page>();
+  CLI::Option* limit = command
+                           ->add_option_function<std::uint64_t>(
+                               "--limit",
+                               [page](const std::uint64_t& value) {
+                                 page->limit = value;
+                                 page->limit_given = true;
+                               },
+                               fmt::format("{} at most ({})", what, standard))
+                           ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+  command->add_option("--offset", page->offset, what + " to pass over");
+  command->add_flag("--all", page->all, "all " + what)->excludes(limit);
+  return page;
 }
 
 }  // namespace tailor::client

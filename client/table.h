@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -21,6 +22,9 @@ std::span<const Command> commands();
 /// Adds a sub-command whose help starts with `examples` (one a line) after `summary`.
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::string& examples);
+
+/// Adds --limit, --offset and --all. `what`: "trials"; `standard`: how many without --limit.
+std::shared_ptr<Page> add_page(CLI::App* command, const std::string& what, std::uint64_t standard);
 
 // ---- commands/*.cc
 void add_plan(CLI::App& app, Context& context);

@@ -2,9 +2,14 @@
 // what it hits (kind, id, name, what runs) before it does anything, and does no more with
 // --dry-run.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <initializer_list>
 #include <memory>
+#include <set>
+#include <utility>
 
 #include "base/ids.h"
 #include "client/format.h"
@@ -52,20 +57,53 @@ void control_sweep(Context& context, const std::string& text, v1::ControlSweepRe
 v1::ControlTrialsResponse ask_trials(Context& context, v1::ControlTrialsRequest request,
                                      bool dry_run) {
   request.set_dry_run(dry_run);
-  return context.call<v1::ControlTrialsRequest, v1::ControlTrialsResponse>(
+  auto answer = context.call<v1::ControlTrialsRequest, v1::ControlTrialsResponse>(
       &v1::CoordinatorService::Stub::ControlTrials, request);
+  // Coordinators of earlier versions name them all and give no number.
+  if (answer.total() == 0) answer.set_total(static_cast<std::uint64_t>(answer.trials_size()));
+  return answer;
 }
 
 std::string targets_text(const v1::ControlTrialsResponse& answer) {
+  constexpr int kShown = 5;
   std::string text;
-  for (const auto& t : answer.targets()) {
+  for (int i = 0; i < std::min(answer.targets_size(), kShown); ++i) {
+    const auto& t = answer.targets(i);
     text += fmt::format("{}{} trial{} of sweep {} \"{}\" ({} running)", text.empty() ? "" : ", ",
                         t.trials(), t.trials() == 1 ? "" : "s", sweep_text(t.sweep()),
                         t.sweep_name(), t.running());
   }
-  if (answer.trials_size() == 1)
+  if (answer.targets_size() > kShown) {
+    text += fmt::format(", and of {} other sweeps", answer.targets_size() - kShown);
+  }
+  if (answer.total() == 1 && answer.trials_size() == 1)
     return fmt::format("trial {}: {}", trial_text(answer.trials(0)), text);
   return text;
+}
+
+/// "100 oom, 20 nan, 3 without an end": how the last attempts ended; "" when none did.
+std::string classes_text(const v1::ControlTrialsResponse& answer) {
+  std::vector<std::pair<std::uint64_t, std::string>> counts;
+  for (const auto& [name, count] : answer.by_class()) {
+    counts.emplace_back(count, name.empty() ? "without an end" : name);
+  }
+  if (counts.size() == 1 && counts.front().second == "without an end") return "";
+  std::sort(counts.rbegin(), counts.rend());
+  std::string text;
+  for (const auto& [count, name] : counts) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name);
+  }
+  return text;
+}
+
+/// " t1 t2 t3 and 117 more".
+std::string trials_list(const v1::ControlTrialsResponse& answer) {
+  constexpr int kShown = 20;
+  std::string list;
+  const int shown = std::min(answer.trials_size(), kShown);
+  for (int i = 0; i < shown; ++i) list += " " + trial_text(answer.trials(i));
+  const std::uint64_t left = answer.total() - static_cast<std::uint64_t>(shown);
+  return left > 0 ? list + fmt::format(" and {} more", left) : list;
 }
 
 struct Words {
@@ -75,34 +113,82 @@ struct Words {
   const char* unfit;   ///< why a trial is left out: "has ended"
 };
 
+/// Which trials of a sweep, beside the sweep itself.
+struct FilterOptions {
+  std::vector<std::string> states, classes, candidates;
+  std::vector<std::uint64_t> seeds;
+  bool given() const {
+    return !states.empty() || !classes.empty() || !candidates.empty() || !seeds.empty();
+  }
+};
+
+/// A filter may hit what its author did not think of: in a script it is confirmed beforehand, on a
+/// terminal when its hits are known.
+void confirm(const Printer& out, const Words& words, const v1::ControlTrialsResponse& hits,
+             bool yes) {
+  if (yes) return;
+  const std::string what = targets_text(hits);
+  if (::isatty(STDIN_FILENO) != 1) {
+    throw Failure(Exit::kUsage, fmt::format("would {} {}; in a script add --yes (or --dry-run to "
+                                            "see it only). Nothing was done",
+                                            words.action, what));
+  }
+  out.note(fmt::format("{} {}? [y/N]", words.action, what));
+  const int answer = std::getchar();
+  if (answer != 'y' && answer != 'Y') throw Failure(Exit::kUsage, "nothing was done");
+}
+
+struct ControlOptions {
+  bool dry_run = false;
+  bool confirm = false;  ///< ask before anything is done, unless `yes`
+  bool yes = false;
+};
+
 void control_trials(Context& context, const v1::ControlTrialsRequest& request, const Words& words,
-                    bool dry_run) {
+                    const ControlOptions& options) {
   const Printer out = context.printer();
   v1::ControlTrialsResponse answer = ask_trials(context, request, true);
   Json left_out = Json::array();
-  for (const std::uint64_t id : request.trials()) {
-    if (std::find(answer.trials().begin(), answer.trials().end(), id) != answer.trials().end())
-      continue;
-    left_out.push_back(id);
-    out.note(fmt::format("trial {} is left as it is: it {}", trial_text(id), words.unfit));
+  // Of more trials than an answer names it is not known which are left out, only how many.
+  const std::set<std::uint64_t> hit(answer.trials().begin(), answer.trials().end());
+  if (answer.total() == hit.size()) {
+    for (const std::uint64_t id : request.trials()) {
+      if (hit.count(id) > 0) continue;
+      left_out.push_back(id);
+      out.note(fmt::format("trial {} is left as it is: it {}", trial_text(id), words.unfit));
+    }
+  } else if (request.trials_size() > 0 &&
+             answer.total() < static_cast<std::uint64_t>(request.trials_size())) {
+    out.note(fmt::format("{} of {} trials are left as they are: they {}",
+                         static_cast<std::uint64_t>(request.trials_size()) - answer.total(),
+                         request.trials_size(), words.unfit));
   }
-  if (!dry_run && answer.trials_size() > 0) {
+  const std::string classes = classes_text(answer);
+  if (!options.dry_run && answer.total() > 0) {
+    if (options.confirm) confirm(out, words, answer, options.yes);
     out.note(fmt::format("{} {}", words.doing, targets_text(answer)));
     answer = ask_trials(context, request, false);
+  }
+  if (!answer.stopped_by().empty()) {
+    out.note(fmt::format("not all were {}: {}", words.done, answer.stopped_by()));
   }
   if (out.json()) {
     Json json = to_json(answer);
     json["kind"] = "trials";
     json["action"] = words.action;
     json["left_out"] = std::move(left_out);
-    json["dry_run"] = dry_run;
-    return out.document(json);
+    json["dry_run"] = options.dry_run;
+    out.document(json);
+  } else if (answer.total() == 0) {
+    out.line(fmt::format("nothing to {}", words.action));
+  } else {
+    out.line(
+        options.dry_run
+            ? fmt::format("would {} {}:{}", words.action, targets_text(answer), trials_list(answer))
+            : fmt::format("{} {} trials:{}", words.done, answer.total(), trials_list(answer)));
+    if (!classes.empty()) out.line(fmt::format("  by how they ended last: {}", classes));
   }
-  if (answer.trials_size() == 0) return out.line(fmt::format("nothing to {}", words.action));
-  std::string list;
-  for (const std::uint64_t id : answer.trials()) list += " " + trial_text(id);
-  out.line(dry_run ? fmt::format("would {} {}:{}", words.action, targets_text(answer), list)
-                   : fmt::format("{} {} trials:{}", words.done, answer.trials_size(), list));
+  if (!answer.stopped_by().empty()) throw Failure(Exit::kInternal, "");
 }
 
 /// A sweep of older days may be called like a trial: then nothing is done before it is said which
@@ -126,16 +212,46 @@ void refuse_ambiguous(Context& context, const std::string& text) {
 struct WhatOptions {
   std::vector<std::string> what;
   bool trials = false;
-  bool dry_run = false;
+  FilterOptions filter;
+  ControlOptions control;
 };
 
-std::shared_ptr<WhatOptions> add_what(CLI::App* command, const char* what) {
+std::shared_ptr<WhatOptions> add_what(CLI::App* command, const char* what, const char* states) {
   auto options = std::make_shared<WhatOptions>();
   command->add_option("WHAT", options->what, what)->required();
   command->add_flag("--trial", options->trials,
                     "what reads like a trial's id is one, also where a sweep is called so");
-  command->add_flag("--dry-run", options->dry_run, "only say what would be hit");
+  // Each may be given again; one value at a time, so that WHAT may follow.
+  const auto again = [](CLI::Option* option) { option->expected(1)->take_all(); };
+  again(command->add_option("--state", options->filter.states,
+                            fmt::format("only trials of the sweep in this state (again: or in this "
+                                        "one; {} unless given)",
+                                        states)));
+  again(command->add_option("--class", options->filter.classes,
+                            "only trials whose last attempt ended so: oom, nan, user, ..."));
+  again(command->add_option("--candidate", options->filter.candidates,
+                            "only trials of this candidate"));
+  again(command->add_option("--seed", options->filter.seeds, "only trials with this seed"));
+  command->add_flag("--dry-run", options->control.dry_run, "only say what would be hit");
+  command->add_flag("--yes", options->control.yes,
+                    "do not ask about what a filter hits; needed in scripts");
   return options;
+}
+
+/// The filter for the sweep that `options` name. `states` count unless some are given.
+v1::TrialFilter filter_of(Context& context, const WhatOptions& options,
+                          std::initializer_list<v1::TrialState> states) {
+  v1::TrialFilter filter;
+  filter.mutable_sweep()->set_id(find_sweep(context, options.what.front()).id());
+  for (const auto& state : options.filter.states) filter.add_states(parse_trial_state(state));
+  if (filter.states_size() == 0) {
+    for (const auto state : states) filter.add_states(state);
+  }
+  filter.mutable_end_classes()->Add(options.filter.classes.begin(), options.filter.classes.end());
+  filter.mutable_candidates()->Add(options.filter.candidates.begin(),
+                                   options.filter.candidates.end());
+  filter.mutable_seeds()->Add(options.filter.seeds.begin(), options.filter.seeds.end());
+  return filter;
 }
 
 /// True when `options` name trials, which then are in `request`; false when they name one sweep.
@@ -144,6 +260,10 @@ bool take_trials(Context& context, const WhatOptions& options, const char* actio
   if (!options.trials && !is_trial(options.what.front())) {
     if (options.what.size() == 1) return false;
     throw Failure(Exit::kUsage, fmt::format("{} takes one sweep, or trials (t41 t42)", action));
+  }
+  if (options.filter.given()) {
+    throw Failure(Exit::kUsage,
+                  fmt::format("{} takes trials by name, or a sweep and a filter", action));
   }
   for (const auto& text : options.what) {
     request->add_trials(trial_id(text));
@@ -177,37 +297,50 @@ void add_control(CLI::App& app, Context& context) {
     });
   }
   {
-    CLI::App* command =
-        add_command(app, "cancel", "Ends a sweep, or single trials.",
-                    "  tailor cancel last\n  tailor cancel t41 t42\n  tailor cancel t41 --dry-run");
-    const auto options = add_what(command, "one sweep, or trials");
+    CLI::App* command = add_command(
+        app, "cancel", "Ends a sweep, single trials, or those of a sweep that fit a filter.",
+        "  tailor cancel last\n  tailor cancel t41 t42\n  tailor cancel last --state queued "
+        "--candidate wide --dry-run");
+    const auto options = add_what(command, "one sweep, or trials", "queued and running");
     command->callback([&context, options] {
+      const Words words = {"cancel", "cancelling", "cancelled", "has ended"};
       v1::ControlTrialsRequest request;
       request.set_action(v1::ControlTrialsRequest::ACTION_CANCEL);
       if (take_trials(context, *options, "cancel", &request)) {
-        return control_trials(context, request, {"cancel", "cancelling", "cancelled", "has ended"},
-                              options->dry_run);
+        return control_trials(context, request, words, options->control);
+      }
+      if (options->filter.given()) {
+        *request.mutable_filter() =
+            filter_of(context, *options, {v1::TRIAL_STATE_QUEUED, v1::TRIAL_STATE_RUNNING});
+        options->control.confirm = true;
+        return control_trials(context, request, words, options->control);
       }
       v1::ControlSweepRequest sweep;
       sweep.set_cancel(true);
       control_sweep(context, options->what.front(), sweep, "cancel", "cancelling",
-                    options->dry_run);
+                    options->control.dry_run);
     });
   }
   {
-    CLI::App* command =
-        add_command(app, "retry", "Runs failed trials again: all of a sweep, or single ones.",
-                    "  tailor retry last --dry-run\n  tailor retry last\n  tailor retry t41");
-    const auto options = add_what(command, "one sweep (its failed trials), or trials");
+    CLI::App* command = add_command(
+        app, "retry",
+        "Runs failed trials again: all of a sweep, those that fit a filter, or single ones.",
+        "  tailor retry last --dry-run\n  tailor retry last --class oom --yes\n  tailor retry t41");
+    const auto options = add_what(command, "one sweep (its failed trials), or trials", "failed");
     command->callback([&context, options] {
       v1::ControlTrialsRequest request;
       request.set_action(v1::ControlTrialsRequest::ACTION_RETRY);
       if (!take_trials(context, *options, "retry", &request)) {
-        request.mutable_failed_of()->set_id(find_sweep(context, options->what.front()).id());
+        options->control.confirm = options->filter.given();
+        if (options->filter.given()) {
+          *request.mutable_filter() = filter_of(context, *options, {v1::TRIAL_STATE_FAILED});
+        } else {  // as coordinators of earlier versions know it
+          request.mutable_failed_of()->set_id(find_sweep(context, options->what.front()).id());
+        }
       }
       control_trials(context, request,
                      {"retry", "queueing again", "queued again", "has not failed"},
-                     options->dry_run);
+                     options->control);
     });
   }
   {

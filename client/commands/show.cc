@@ -1,6 +1,7 @@
-// tailor show: one sweep or one trial, whole.
+// tailor show: one sweep or one trial: what it is, and a page of what belongs to it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/ids.h"
@@ -11,11 +12,47 @@
 namespace tailor::client {
 namespace {
 
-void show_trial(Context& context, std::uint64_t id) {
+constexpr std::uint64_t kShown = 100;  // candidates, attempts, checkpoints
+constexpr std::uint64_t kShownJson = 1'000;
+constexpr std::uint64_t kTrialPage = 100;  // so few that no answer is cut for its bytes
+
+std::uint64_t standard(const Printer& out) { return out.json() ? kShownJson : kShown; }
+
+void note_more(const Printer& out, const char* what, const std::string& more) {
+  if (!more.empty()) out.note(fmt::format("{}: {}", what, more));
+}
+
+v1::GetTrialResponse trial_with(Context& context, std::uint64_t id, const Page& page) {
   v1::GetTrialRequest request;
   request.set_trial(id);
-  const auto answer = context.call<v1::GetTrialRequest, v1::GetTrialResponse>(
-      &v1::CoordinatorService::Stub::GetTrial, request);
+  const std::uint64_t wanted = page.wanted(standard(context.printer()));
+  // Attempts and checkpoints are paged from the newest back.
+  std::vector<v1::GetTrialResponse> pages;
+  for (std::uint64_t have = 0; have < wanted;) {
+    request.set_offset(page.offset + have);
+    request.set_limit(std::min<std::uint64_t>(wanted - have, kTrialPage));
+    pages.push_back(context.call<v1::GetTrialRequest, v1::GetTrialResponse>(
+        &v1::CoordinatorService::Stub::GetTrial, request));
+    const v1::GetTrialResponse& last = pages.back();
+    const std::uint64_t most =
+        std::max({last.attempts_total(), last.checkpoints_total(), last.metrics_total()});
+    have += request.limit();
+    if (page.offset + have >= most) break;
+  }
+  v1::GetTrialResponse whole = pages.front();
+  whole.clear_attempts();
+  whole.clear_checkpoints();
+  whole.clear_metrics();
+  for (auto it = pages.rbegin(); it != pages.rend(); ++it) {
+    whole.mutable_attempts()->MergeFrom(it->attempts());
+    whole.mutable_checkpoints()->MergeFrom(it->checkpoints());
+  }
+  for (const auto& one : pages) whole.mutable_metrics()->MergeFrom(one.metrics());
+  return whole;
+}
+
+void show_trial(Context& context, std::uint64_t id, const Page& page) {
+  const auto answer = trial_with(context, id, page);
   const Printer out = context.printer();
   if (out.json()) return out.document(to_json(answer));
   const auto& t = answer.trial();
@@ -40,20 +77,47 @@ void show_trial(Context& context, std::uint64_t id) {
              {"TIME", Align::kRight},
              {"MESSAGE"}},
             rows);
+  note_more(out, "attempts",
+            more_text(answer.attempts_total(), page.offset,
+                      static_cast<std::uint64_t>(answer.attempts_size())));
   if (answer.checkpoints_size() > 0) {
     const auto& last = answer.checkpoints(answer.checkpoints_size() - 1);
-    out.line(fmt::format("checkpoints: {}, the last at step {} in {}", answer.checkpoints_size(),
-                         last.step(), last.path()));
+    out.line(
+        fmt::format("checkpoints: {}, the last at step {} in {}",
+                    std::max<std::uint64_t>(answer.checkpoints_total(),
+                                            static_cast<std::uint64_t>(answer.checkpoints_size())),
+                    last.step(), last.path()));
   }
 }
 
-void show_sweep(Context& context, const std::string& text) {
+v1::GetSweepResponse sweep_with(Context& context, const std::string& text, const Page& page) {
   v1::GetSweepRequest request;
   *request.mutable_sweep() = sweep_ref(text);
-  const auto answer = context.call<v1::GetSweepRequest, v1::GetSweepResponse>(
-      &v1::CoordinatorService::Stub::GetSweep, request);
+  const std::uint64_t wanted = page.wanted(standard(context.printer()));
+  v1::GetSweepResponse whole;
+  for (std::uint64_t have = 0; have < wanted;) {
+    request.set_offset(page.offset + have);
+    request.set_limit(std::min<std::uint64_t>(wanted - have, kShownJson));
+    auto answer = context.call<v1::GetSweepRequest, v1::GetSweepResponse>(
+        &v1::CoordinatorService::Stub::GetSweep, request);
+    const auto given = static_cast<std::uint64_t>(answer.candidates_size());
+    if (have == 0) {
+      whole = std::move(answer);
+      request.mutable_sweep()->set_id(whole.sweep().id());  // "last" may be another by now
+    } else {
+      whole.mutable_candidates()->MergeFrom(answer.candidates());
+      whole.set_more(answer.more());
+    }
+    have += given;
+    if (!whole.more() || given == 0) break;
+  }
+  return whole;
+}
+
+void show_sweep(Context& context, const std::string& text, const Page& page) {
+  const auto answer = sweep_with(context, text, page);
   const Printer out = context.printer();
-  if (out.json()) return out.document(to_json(answer));
+  if (out.json()) return out.list_document(to_json(answer), "candidates");
   const auto& s = answer.sweep();
   out.line(fmt::format("{}  {}  {}", out.bold(sweep_text(s.id())), s.name(),
                        out.state(state_name(s.state()))));
@@ -74,6 +138,8 @@ void show_sweep(Context& context, const std::string& text) {
            s.infeasible_reasons().begin(), s.infeasible_reasons().end())) {
     out.line(fmt::format("  {} points infeasible: {}", count, reason));
   }
+  out.line(fmt::format("  {} candidates",
+                       with_thousands(static_cast<std::int64_t>(answer.candidates_total()))));
   std::vector<std::vector<std::string>> rows;
   for (const auto& c : answer.candidates()) {
     rows.push_back({std::to_string(c.index()),
@@ -87,6 +153,9 @@ void show_sweep(Context& context, const std::string& text) {
              {"TOTAL", Align::kRight},
              {"POINT"}},
             rows);
+  note_more(out, "candidates",
+            more_text(answer.candidates_total(), page.offset,
+                      static_cast<std::uint64_t>(answer.candidates_size())));
 }
 
 }  // namespace
@@ -95,11 +164,12 @@ void add_show(CLI::App& app, Context& context) {
   auto what = std::make_shared<std::string>();
   CLI::App* command =
       add_command(app, "show", "Shows one sweep (id, name, \"last\") or one trial (t41).",
-                  "  tailor show last\n  tailor show t41\n  tailor show my-sweep --json");
+                  "  tailor show last\n  tailor show t41\n  tailor show my-sweep --all --json");
   command->add_option("WHAT", *what, "sweep or trial")->required();
-  command->callback([&context, what] {
-    if (is_trial(*what)) return show_trial(context, trial_id(*what));
-    show_sweep(context, *what);
+  const auto page = add_page(command, "candidates (of a trial: attempts)", kShown);
+  command->callback([&context, what, page] {
+    if (is_trial(*what)) return show_trial(context, trial_id(*what), *page);
+    show_sweep(context, *what, *page);
   });
 }
 

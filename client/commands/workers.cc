@@ -1,6 +1,8 @@
 // tailor workers, drain: the nodes that train.
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "base/ids.h"
 #include "client/format.h"
 #include "client/table.h"
@@ -30,16 +32,55 @@ const v1::WorkerInfo* find_worker(const v1::ListWorkersResponse& all, const std:
   return named != nullptr ? named : numbered;
 }
 
+constexpr std::int64_t kSkewWarnMs = 60'000;
+
+v1::ListWorkersResponse all_workers(Context& context) {
+  v1::ListWorkersRequest request;
+  v1::ListWorkersResponse whole;
+  for (;;) {
+    request.set_offset(static_cast<std::uint64_t>(whole.workers_size()));
+    const auto answer = context.call<v1::ListWorkersRequest, v1::ListWorkersResponse>(
+        &v1::CoordinatorService::Stub::ListWorkers, request);
+    whole.mutable_workers()->MergeFrom(answer.workers());
+    whole.set_total(answer.total());
+    if (!answer.more() || answer.workers_size() == 0) return whole;
+  }
+}
+
+/// "-3.2 s"; "" when the worker's clock was not heard, or agrees to a tenth of a second.
+std::string skew_text(const v1::WorkerInfo& worker) {
+  if (!worker.has_clock_skew_ms() || std::abs(worker.clock_skew_ms()) < 100) return "";
+  return fmt::format("{:+.1f} s", static_cast<double>(worker.clock_skew_ms()) / 1000.0);
+}
+
+/// Times in a trial's log and reports are its worker's: nothing else depends on its clock.
+void note_skews(const Printer& out, const v1::ListWorkersResponse& workers) {
+  std::size_t skewed = 0;
+  const v1::WorkerInfo* worst = nullptr;
+  for (const auto& worker : workers.workers()) {
+    if (std::abs(worker.clock_skew_ms()) < kSkewWarnMs) continue;
+    ++skewed;
+    if (worst == nullptr || std::abs(worker.clock_skew_ms()) > std::abs(worst->clock_skew_ms())) {
+      worst = &worker;
+    }
+  }
+  if (worst == nullptr) return;
+  out.note(fmt::format(
+      "the clocks of {} worker{} are more than {} s from the coordinator's; the farthest is that "
+      "of {}: {}. Nothing is lost by it, but times in curves and logs are off: set the clock (NTP)",
+      skewed, skewed == 1 ? "" : "s", kSkewWarnMs / 1000, worst->name(), skew_text(*worst)));
+}
+
 }  // namespace
 
 void add_workers(CLI::App& app, Context& context) {
   CLI::App* list = add_command(app, "workers", "Lists workers, their slots and what they run.",
                                "  tailor workers\n  tailor workers --json");
   list->callback([&context] {
-    const auto answer = context.call<v1::ListWorkersRequest, v1::ListWorkersResponse>(
-        &v1::CoordinatorService::Stub::ListWorkers, {});
+    const auto answer = all_workers(context);
     const Printer out = context.printer();
-    if (out.json()) return out.document(to_json(answer));
+    note_skews(out, answer);
+    if (out.json()) return out.list_document(to_json(answer), "workers");
     std::vector<std::vector<std::string>> rows;
     for (const auto& w : answer.workers()) {
       std::string running;
@@ -47,7 +88,7 @@ void add_workers(CLI::App& app, Context& context) {
       const std::string state = !w.connected() ? "lost" : w.draining() ? "draining" : "connected";
       rows.push_back({w.name(), out.state(state), w.host(), w.devices(),
                       fmt::format("{}/{}", w.busy_slots(), w.slots()), running,
-                      local_time(w.last_seen_ms()), WorkerId{w.id()}.to_string()});
+                      local_time(w.last_seen_ms()), skew_text(w), WorkerId{w.id()}.to_string()});
     }
     out.table({{"WORKER"},
                {"STATE"},
@@ -56,6 +97,7 @@ void add_workers(CLI::App& app, Context& context) {
                {"BUSY", Align::kRight},
                {"RUNNING"},
                {"CONNECTED SINCE"},
+               {"CLOCK", Align::kRight},
                {"ID"}},
               rows);
     if (rows.empty()) {
@@ -75,8 +117,7 @@ void add_workers(CLI::App& app, Context& context) {
   drain->add_option("WORKER", options->worker, "name or id (w2)")->required();
   drain->add_flag("--dry-run", options->dry_run, "only say what would be hit");
   drain->callback([&context, options] {
-    const auto all = context.call<v1::ListWorkersRequest, v1::ListWorkersResponse>(
-        &v1::CoordinatorService::Stub::ListWorkers, {});
+    const auto all = all_workers(context);
     const v1::WorkerInfo* found = find_worker(all, options->worker);
     const Printer out = context.printer();
     const std::string text = found == nullptr

@@ -44,7 +44,7 @@ TEST(Output, WidthCountsCodePointsAndNoEscapes) {
 }
 
 TEST(Output, TextOfOthersNeitherDrivesTheTerminalNorBreaksItsRow) {
-  const Printer out(false, "always");
+  const Printer out(false, false, "always");
   ::testing::internal::CaptureStdout();
   out.table({{"NAME"}, {"MESSAGE"}}, {{out.state("failed"),
                                        "a\tb\n\033[2Jc\xC2\x9B"
@@ -53,6 +53,30 @@ TEST(Output, TextOfOthersNeitherDrivesTheTerminalNorBreaksItsRow) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
             "NAME\tMESSAGE\n\033[31mfailed\033[0m\ta\\tb\\n\\u001b[2Jc\\u009b31m\n"
             "x\\u001b]0;title\\u0007\n");
+}
+
+TEST(Output, LongTextIsBrokenAtSpacesAndGoesOnIndented) {
+  EXPECT_EQ(wrapped("one two three", 100, 2), "one two three");
+  EXPECT_EQ(wrapped("one two three four", 9, 2), "one two\n  three\n  four");
+  EXPECT_EQ(wrapped("first\nsecond line", 100, 2), "first\n  second line");
+  EXPECT_EQ(wrapped("a " + std::string(20, 'x') + " b", 10, 0),
+            "a\n" + std::string(20, 'x') + "\nb");
+  EXPECT_EQ(wrapped("grüße größe maße", 11, 0), "grüße größe\nmaße");
+  EXPECT_EQ(wrapped("", 10, 0), "");
+}
+
+TEST(Output, JsonLinesAreOneEntryALine) {
+  const Printer lines(false, true, "never");
+  EXPECT_TRUE(lines.json());
+  const Json list = {{"total", 2}, {"trials", {{{"id", 1}}, {{"id", 2}}}}};
+  ::testing::internal::CaptureStdout();
+  lines.list_document(list, "trials");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "{\"id\":1}\n{\"id\":2}\n");
+  ::testing::internal::CaptureStdout();
+  lines.document(list);
+  std::fflush(stdout);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "{\"total\":2,\"trials\":[{\"id\":1},{\"id\":2}]}\n");
 }
 
 }  // namespace
