@@ -46,5 +46,13 @@ TEST(Links, TheTokenizerSharesNoProgramWithProtobufOrTorch) {
   EXPECT_EQ(result.out.find("libtorch"), std::string::npos);
 }
 
+TEST(Links, TheClientLinksNoDatabase) {
+  // It uses the coordinator's search and statistics (`tailor plan`), and nothing that they stand
+  // beside.
+  const std::string libraries = libraries_of(std::string(TAILOR_BIN_DIR) + "/tailor");
+  EXPECT_NE(libraries.find("libgrpc"), std::string::npos);
+  EXPECT_EQ(libraries.find("libsqlite3"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tailor::testing
