@@ -37,6 +37,8 @@ namespace {
 enum Exit : int { kOk = 0, kInternal = 1, kUsage = 2, kConflict = 7 };
 
 constexpr std::int64_t kStallMs = 3'000;  // of silence, from which on leases are extended by it
+constexpr std::int64_t kHungMs = 5'000;   // of one commit, from which on it hangs
+constexpr std::int64_t kPublishMs = 50;   // between two renewals of what everybody may look at
 
 int exit_code(const Status& status) {
   switch (status.code()) {
@@ -87,6 +89,8 @@ Status serve(const Config& config) {
   core_options.backoff_ms = config.backoff_ms;
   engine::Options engine_options;
   engine_options.stall_ms = kStallMs;
+  engine_options.hung_ms = kHungMs;
+  engine_options.publish_ms = kPublishMs;
 
   std::mutex fatal_mutex;  // guards: fatal
   Status fatal;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/logging.h"
@@ -31,35 +32,6 @@ bool worth_retrying(const Status& status) {
          status.code() == Code::kDeadlineExceeded;
 }
 
-void log_event(const storage::EventRow& row) {
-  std::string ids;
-  const auto add = [&ids](std::string_view key, const std::string& id) {
-    ids += fmt::format("{}{}={}", ids.empty() ? "" : " ", key, id);
-  };
-  if (row.sweep.valid()) add("sweep", row.sweep.to_string());
-  if (row.trial.valid()) add("trial", row.trial.to_string());
-  if (row.attempt != 0) add("attempt", AttemptId{row.trial, row.attempt}.to_string());
-  if (row.worker.valid()) add("worker", row.worker.to_string());
-  const std::string text = ids.empty() ? row.kind : row.kind + " " + ids;
-  if (row.message.empty()) {
-    log_info("engine", text);
-  } else {
-    log_info("engine", text, {{"message", row.message}});
-  }
-}
-
-/// True when there were any.
-bool log_events(std::span<const storage::Mutation> writes) {
-  bool any = false;
-  for (const storage::Mutation& mutation : writes) {
-    const auto* row = std::get_if<storage::EventRow>(&mutation);
-    if (row == nullptr) continue;
-    any = true;
-    log_event(*row);
-  }
-  return any;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::start(storage::Store& store, const Clock& clock,
@@ -83,7 +55,10 @@ Engine::Engine(core::State state, storage::Store& store, const Clock& clock, Opt
       options_(options),
       hooks_(std::move(hooks)),
       driver_(std::move(state)),
-      taken_ms_(clock.now_ms()) {}
+      taken_ms_(clock.now_ms()),
+      publisher_(driver_.state()),
+      published_(publisher_.publish(driver_.state())),
+      watch_(store, clock, options.hung_ms, [this] { tell_health(); }) {}
 
 Engine::~Engine() { stop(); }
 
@@ -93,8 +68,8 @@ void Engine::request(core::Event event, ReplyHandler reply) {
     const std::scoped_lock lock(mutex_);
     if (ended_ || stopping_) {
       refused = kShuttingDown;
-    } else if (health_.stalled) {
-      refused = health_.last_error.with_context("nothing can be stored at the moment");
+    } else if (const Health health = health_now(); health.stalled) {
+      refused = health.last_error.with_context("nothing can be stored at the moment");
     } else if (requests_waiting_ >= options_.requests_max) {
       refused = Status(
           Code::kResourceExhausted,
@@ -148,8 +123,8 @@ void Engine::query(Query query) {
     const std::scoped_lock lock(mutex_);
     if (ended_) {
       refused = health_.last_error.is_ok() ? kShuttingDown : health_.last_error;
-    } else if (health_.stalled) {
-      refused = health_.last_error;
+    } else if (const Health health = health_now(); health.stalled) {
+      refused = health.last_error;
     } else {
       queries_.push_back(std::move(query));
       wake_.notify_one();
@@ -167,7 +142,19 @@ void Engine::subscribe(std::weak_ptr<void> owner, Done heard) {
 
 Health Engine::health() const {
   const std::scoped_lock lock(mutex_);
-  return health_;
+  return health_now();
+}
+
+Health Engine::health_now() const {
+  if (!health_.running || health_.stalled) return health_;
+  const StoreWatch::Trouble trouble = watch_.trouble();
+  if (trouble.reason.is_ok()) return health_;
+  return {true, true, trouble.reason, trouble.since_ms};
+}
+
+std::shared_ptr<const Published> Engine::published() const {
+  const std::scoped_lock lock(mutex_);
+  return published_;
 }
 
 std::size_t Engine::queue_depth() const {
@@ -189,6 +176,7 @@ void Engine::stop() {
       wake_.notify_one();
     }
     if (thread_.joinable()) thread_.join();
+    watch_.stop();
   });
 }
 
@@ -198,11 +186,18 @@ void Engine::set_health(bool running, bool stalled, const Status& error) {
     const std::scoped_lock lock(mutex_);
     health_ = health;
   }
-  if (hooks_.on_health) hooks_.on_health(health);
+  tell_health();
+}
+
+void Engine::tell_health() {
+  if (!hooks_.on_health) return;
+  const std::scoped_lock lock(telling_);
+  hooks_.on_health(health());
 }
 
 bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Query>& queries) {
   const auto call_at_ms = driver_.call_at_ms();
+  const auto publish_s = publish_at_s();
   std::unique_lock lock(mutex_);
   // From one round to the next nothing was taken in, whatever it was that took so long.
   const std::int64_t busy_ms = clock_.now_ms() - taken_ms_;
@@ -212,9 +207,13 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
   }
   for (;;) {
     const MonotonicMs before = clock_.now_ms();
-    const bool due = call_at_ms.has_value() && before >= *call_at_ms;
+    const std::int64_t unpublished_ms =
+        publish_s.has_value()
+            ? static_cast<std::int64_t>(std::ceil((*publish_s - steady_seconds()) * 1e3))
+            : kIdleSliceMs;
+    const bool due = (call_at_ms.has_value() && before >= *call_at_ms) || unpublished_ms <= 0;
     if (!mailbox_.empty() || !queries_.empty() || due || poked_ || stopping_) break;
-    std::int64_t slice = kIdleSliceMs;
+    std::int64_t slice = std::min(kIdleSliceMs, unpublished_ms);
     if (call_at_ms.has_value()) slice = std::clamp<std::int64_t>(*call_at_ms - before, 1, slice);
     wake_.wait_for(lock, std::chrono::milliseconds(slice));
     const std::int64_t over = clock_.now_ms() - before - slice;
@@ -238,10 +237,19 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
   return !(stopping_ && extras.empty() && queries.empty());
 }
 
+Status Engine::try_commit(const core::Transaction& transaction) {
+  // A file that was removed takes everything and keeps nothing.
+  if (const Status lost = watch_.lost(); !lost.is_ok()) return lost;
+  watch_.commit_begins();
+  const Status status = store_.commit(transaction.writes);
+  watch_.commit_ended();
+  return status;
+}
+
 bool Engine::commit(const core::Transaction& transaction) {
   if (transaction.writes.empty()) return true;
   const double begin_s = steady_seconds();
-  const Status status = store_.commit(transaction.writes);
+  const Status status = try_commit(transaction);
   if (!status.is_ok()) return retry(transaction, status);
   if (hooks_.on_commit) hooks_.on_commit(transaction.writes, steady_seconds() - begin_s);
   return true;
@@ -251,8 +259,10 @@ bool Engine::retry(const core::Transaction& transaction, Status failure) {
   const MonotonicMs begin_ms = clock_.now_ms();
   commit_failed_ = true;
   if (worth_retrying(failure)) {
-    log_warn("engine", "cannot store; nothing is acknowledged until it works again",
-             {{"reason", failure.to_string()}});
+    scribe_.say([reason = failure.to_string()] {
+      log_warn("engine", "cannot store; nothing is acknowledged until it works again",
+               {{"reason", reason}});
+    });
     set_health(true, true, failure);
   }
   while (worth_retrying(failure)) {
@@ -277,22 +287,27 @@ bool Engine::retry(const core::Transaction& transaction, Status failure) {
     for (const Query& query : blind) query(nullptr, now(), failure);
 
     const double try_s = steady_seconds();
-    const Status status = store_.commit(transaction.writes);
+    const Status status = try_commit(transaction);
     if (status.is_ok()) {
       set_health(true, false, Status::ok());
-      log_info("engine", "storing works again",
-               {{"after_ms", std::to_string(clock_.now_ms() - begin_ms)}});
+      scribe_.say([ms = std::to_string(clock_.now_ms() - begin_ms)] {
+        log_info("engine", "storing works again", {{"after_ms", ms}});
+      });
       if (hooks_.on_commit) hooks_.on_commit(transaction.writes, steady_seconds() - try_s);
       return true;
     }
     failure = status;
     if (stopping) {
-      log_error("engine", "shutting down with an unwritten batch; nothing of it was acknowledged",
-                {{"reason", failure.to_string()}});
+      scribe_.say([reason = failure.to_string()] {
+        log_error("engine", "shutting down with an unwritten batch; nothing of it was acknowledged",
+                  {{"reason", reason}});
+      });
       return false;
     }
   }
-  log_error("engine", "cannot go on", {{"reason", failure.to_string()}});
+  scribe_.say([reason = failure.to_string()] {
+    log_error("engine", "cannot go on", {{"reason", reason}});
+  });
   set_health(false, false, failure);
   if (hooks_.on_fatal) hooks_.on_fatal(failure);
   return false;
@@ -316,7 +331,30 @@ void Engine::release(core::Transaction& transaction) {
   }
 }
 
+std::optional<double> Engine::publish_at_s() const {
+  if (!publisher_.stale() && !events_untold_) return std::nullopt;
+  return published_s_ + static_cast<double>(options_.publish_ms) / 1e3;
+}
+
+void Engine::publish(const core::Transaction& transaction) {
+  const auto at_s = publish_at_s();
+  if (!at_s.has_value()) return;
+  const bool answers = std::any_of(
+      transaction.release.begin(), transaction.release.end(),
+      [](const core::Outward& outward) { return std::holds_alternative<core::Reply>(outward); });
+  const double now_s = steady_seconds();
+  if (!answers && now_s < *at_s) return;
+  published_s_ = now_s;
+  if (!publisher_.stale()) return;
+  auto views = publisher_.publish(driver_.state());
+  const std::scoped_lock lock(mutex_);
+  published_.swap(views);
+}
+
 void Engine::tell_subscribers() {
+  // What they will look at must be there first.
+  if (!events_untold_ || publisher_.stale()) return;
+  events_untold_ = false;
   std::vector<std::pair<std::shared_ptr<void>, Done>> listeners;
   {
     const std::scoped_lock lock(mutex_);
@@ -355,8 +393,9 @@ void Engine::run() {
     std::vector<Query> queries;
     if (!take(round, extras, queries)) break;
     if (round.deaf_ms > 0) {
-      log_warn("engine", "leases extended: the coordinator could not listen",
-               {{"ms", std::to_string(round.deaf_ms)}});
+      scribe_.say([ms = std::to_string(round.deaf_ms)] {
+        log_warn("engine", "leases extended: the coordinator could not listen", {{"ms", ms}});
+      });
     }
     std::vector<core::SessionId> closed;
     for (std::size_t i = 0; i < extras.size(); ++i) {
@@ -372,15 +411,22 @@ void Engine::run() {
       for (const Query& query : queries) query(nullptr, now(), health().last_error);
       break;
     }
+    publisher_.note(transaction.writes);
+    if (scribe_.events(transaction.writes)) events_untold_ = true;
+    publish(transaction);
     release(transaction);
     for (const Extra& extra : extras) {
       if (extra.done) extra.done();
     }
-    if (log_events(transaction.writes)) tell_subscribers();
+    tell_subscribers();
     for (const core::SessionId session : closed) sinks_.erase(session);
     for (const Query& query : queries) query(&driver_.state(), now(), Status::ok());
   }
-  const Status last = health().last_error;
+  Status last = health().last_error;
+  if (const Status lost = watch_.lost(); !lost.is_ok()) {
+    last = lost;
+    if (hooks_.on_fatal) hooks_.on_fatal(lost);  // nothing of this must look like a success
+  }
   refuse_all(last.is_ok()
                  ? kShuttingDown
                  : Status(Code::kUnavailable, "the coordinator stopped: " + last.message()));

@@ -5,11 +5,11 @@
 //     --ok--> replies, messages, queries
 //
 // Everything is stamped with its time as it is posted; what order and time decide stands in
-// core/driver.h. Acknowledged means committed: nothing leaves the engine (a reply, a message to a worker, an
-// answer to a query) before the transaction of its batch is durable. A batch whose commit fails for
-// want of space is kept and tried again until it goes through; meanwhile new requests are refused,
-// worker messages wait (nobody's lease runs out for that), and health() says why. A corrupt
-// database ends the engine with the reason.
+// core/driver.h. Acknowledged means committed: nothing leaves the engine (a reply, a message to a
+// worker, an answer to a query) before the transaction of its batch is durable. A batch whose
+// commit fails for want of space is kept and tried again until it goes through; meanwhile new
+// requests are refused, worker messages wait (nobody's lease runs out for that), and health() says
+// why. A corrupt database ends the engine with the reason.
 //
 // Threads: every public function may be called from any thread, unless it says otherwise. Handlers,
 // sinks, queries and hooks run on the engine thread and must be short; none may call stop() or wait
@@ -39,6 +39,9 @@
 #include "coordinator/core/effect.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
+#include "coordinator/engine/published.h"
+#include "coordinator/engine/scribe.h"
+#include "coordinator/engine/store_watch.h"
 #include "storage/store.h"
 
 namespace tailor::engine {
@@ -55,6 +58,11 @@ struct Options {
   /// suspended machine) extends every lease by it: streams are not read on while their messages
   /// wait, so the heartbeats of that time may not even have arrived. 0 = only failed commits do.
   std::int64_t stall_ms = 0;
+  /// A commit that lasts so long hangs: health() says so and requests are refused. 0 = never.
+  std::int64_t hung_ms = 0;
+  /// Published views are renewed at most so often, but always before a request that changed
+  /// something is answered. Subscribers hear of events after that. 0 = after every commit.
+  std::int64_t publish_ms = 0;
 };
 
 /// The coordinator's end of one worker stream. `send` and `close` are called on the engine thread,
@@ -69,9 +77,11 @@ class SessionSink {
 /// How the engine is doing.
 struct Health {
   bool running = false;  ///< false before start and after stop or a fatal error
-  bool stalled = false;  ///< a commit fails and is being retried
-  Status last_error;     ///< of the failing commit, or the fatal one
-  WallMs since_ms = 0;   ///< when it began
+  /// Nothing can be stored: a commit fails and is being retried, or hangs, or the database's file
+  /// is gone. Nothing new is acknowledged.
+  bool stalled = false;
+  Status last_error;    ///< why, or the fatal one
+  WallMs since_ms = 0;  ///< when it began
 };
 
 /// What others may hear of, on the engine thread.
@@ -80,7 +90,8 @@ struct Hooks {
   std::function<void(std::span<const storage::Mutation>, double seconds)> on_commit;
   /// The engine has ended by itself (corrupt database, a write that can never succeed).
   std::function<void(const Status&)> on_fatal;
-  /// Commits began to fail, or work again, or the engine has ended.
+  /// Storing began to fail, or works again, or the engine has ended. Also on the thread that
+  /// watches the store, but never twice at once.
   std::function<void(const Health&)> on_health;
 };
 
@@ -138,12 +149,16 @@ class Engine {
     return future.get();
   }
 
-  /// `heard` is called on the engine thread after each commit that added event rows; the rows are
-  /// then in the store (read them by id: nothing is missed or seen twice).
+  /// `heard` is called on the engine thread after commits that added event rows; the rows are then
+  /// in the store (read them by id: nothing is missed or seen twice) and what they changed is
+  /// published.
   /// Lives while `owner` does.
   void subscribe(std::weak_ptr<void> owner, Done heard);
 
+  /// Waits for nothing, as do the next two.
   Health health() const;
+  /// Never null.
+  std::shared_ptr<const Published> published() const;
   /// Events and queries that wait.
   std::size_t queue_depth() const;
   /// Makes the engine look at its clock now. For tests with a ManualClock.
@@ -174,14 +189,22 @@ class Engine {
   void post(core::Event event, Extra extra);
   /// Waits for work or time, and takes a round. False when it is time to end.
   bool take(core::Round& round, std::vector<Extra>& extras, std::vector<Query>& queries);
+  Status try_commit(const core::Transaction& transaction);
   /// True when the transaction is durable; false when the engine must end with it unwritten.
   bool commit(const core::Transaction& transaction);
   /// The loop of a failing commit: tries again, refuses requests, answers queries with the reason.
   bool retry(const core::Transaction& transaction, Status failure);
   void release(core::Transaction& transaction);
+  /// Renews the published views when it is time, or when somebody is about to be answered.
+  void publish(const core::Transaction& transaction);
+  /// When `publish` has something to do; of steady_seconds().
+  std::optional<double> publish_at_s() const;
   void tell_subscribers();
   void refuse_all(const Status& why);
   void set_health(bool running, bool stalled, const Status& error);
+  /// REQUIRES: mutex_ held.
+  Health health_now() const;
+  void tell_health();
   core::Now now() const { return {clock_.now_ms(), clock_.wall_ms()}; }
 
   storage::Store& store_;
@@ -193,6 +216,10 @@ class Engine {
   core::Driver driver_;
   MonotonicMs taken_ms_;        // when the round under way was taken
   bool commit_failed_ = false;  // ... and its commit did at first
+  Publisher publisher_;
+  double published_s_ = 0;      // when the views were renewed
+  bool events_untold_ = false;  // subscribers have not heard of the newest ones
+  Scribe scribe_;
   std::unordered_map<core::RequestId, ReplyHandler> replies_;
   std::unordered_map<core::SessionId, std::shared_ptr<SessionSink>> sinks_;
 
@@ -204,8 +231,12 @@ class Engine {
   bool poked_ = false;
   bool stopping_ = false;
   bool ended_ = false;  // nobody takes from the mailbox any more
-  Health health_;
+  Health health_;       // without what the watch sees
   std::vector<Subscriber> subscribers_;
+  std::shared_ptr<const Published> published_;
+
+  std::mutex telling_;  // held while on_health is called
+  StoreWatch watch_;
 
   std::atomic<core::RequestId> next_request_{1};
   std::atomic<core::SessionId> next_session_{1};

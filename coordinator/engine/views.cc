@@ -14,33 +14,6 @@
 namespace tailor::engine {
 namespace {
 
-SweepView view_of(const core::Sweep& sweep) {
-  SweepView view;
-  view.row.id = sweep.row.id;
-  view.row.name = sweep.row.name;
-  view.row.spec_hash = sweep.row.spec_hash;
-  view.row.base_dir = sweep.row.base_dir;
-  view.row.state = sweep.row.state;
-  view.row.priority = sweep.row.priority;
-  view.row.infeasible = sweep.row.infeasible;
-  view.row.created_ms = sweep.row.created_ms;
-  view.row.ended_ms = sweep.row.ended_ms;
-  view.counts = sweep.counts;
-  view.candidates = sweep.candidates.size();
-  view.seeds = sweep.spec->seeds.size();
-  view.search_points = sweep::search_size(*sweep.spec);
-  view.search_tried =
-      view.search_points -
-      std::min(view.search_points, sweep.algorithm ? sweep.algorithm->remaining().value_or(0) : 0);
-  view.trials_at_most = core::trials_at_most(sweep);
-  view.infeasible_reasons = sweep.infeasible_reasons;
-  view.message = core::outcome_text(sweep);
-  view.baseline = sweep.spec->baseline;
-  view.description = sweep.spec->description;
-  view.objectives = sweep.spec->objectives;
-  return view;
-}
-
 /// The step a StartedReport says it resumed at. The text is protobuf JSON, where a 64-bit number
 /// may stand in quotes and a name in either case style; anything else reads as "from scratch".
 std::int64_t resumed_step_of(std::string_view started_json) {
@@ -56,24 +29,6 @@ std::int64_t resumed_step_of(std::string_view started_json) {
     return step;
   }
   return 0;
-}
-
-std::string devices_text(const std::vector<core::WorkerSlot>& slots) {
-  std::vector<std::pair<std::string, std::size_t>> counts;
-  for (const core::WorkerSlot& slot : slots) {
-    const auto same = std::find_if(counts.begin(), counts.end(),
-                                   [&](const auto& c) { return c.first == slot.slot.name; });
-    if (same != counts.end()) {
-      ++same->second;
-    } else {
-      counts.emplace_back(slot.slot.name, 1);
-    }
-  }
-  std::string text;
-  for (const auto& [name, count] : counts) {
-    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count, name);
-  }
-  return text;
 }
 
 }  // namespace
@@ -165,28 +120,13 @@ Result<SweepView> Views::stored_sweep(storage::SweepRow row) const {
 }
 
 Result<std::vector<SweepView>> Views::sweeps() const {
-  auto live = engine_.ask([](const core::State& state, core::Now) {
-    std::vector<SweepView> views;
-    for (const auto& [id, sweep] : state.sweeps) views.push_back(view_of(sweep));
-    return views;
-  });
-  if (live.has_value()) return live;
-  TAILOR_ASSIGN_OR_RETURN(std::vector<storage::SweepRow> rows, store_.sweeps());
   std::vector<SweepView> views;
-  for (auto& row : rows) {
-    TAILOR_ASSIGN_OR_RETURN(SweepView view, stored_sweep(std::move(row)));
-    views.push_back(std::move(view));
-  }
+  for (const auto& view : *engine_.published()->sweeps) views.push_back(*view);
   return views;
 }
 
 Result<SweepView> Views::sweep(SweepId id) const {
-  auto live = engine_.ask([id](const core::State& state, core::Now) -> std::optional<SweepView> {
-    const auto found = state.sweeps.find(id);
-    if (found == state.sweeps.end()) return std::nullopt;
-    return view_of(found->second);
-  });
-  if (live.has_value() && live->has_value()) return std::move(**live);
+  if (const auto view = engine_.published()->sweep(id)) return *view;
   TAILOR_ASSIGN_OR_RETURN(storage::SweepRow row, store_.sweep(id));
   return stored_sweep(std::move(row));
 }
@@ -328,49 +268,12 @@ Result<std::string> Views::explain(TrialId trial) const {
   });
 }
 
-Result<std::vector<WorkerView>> Views::workers() const {
-  return engine_.ask([](const core::State& state, core::Now) {
-    std::vector<WorkerView> views;
-    for (const auto& [id, worker] : state.workers) {
-      WorkerView view;
-      view.row = worker.row;
-      view.connected = worker.session != 0;
-      view.slots = static_cast<std::uint32_t>(worker.slots.size());
-      std::set<AttemptId> running;
-      for (const core::WorkerSlot& slot : worker.slots) {
-        if (!slot.held_by.has_value()) continue;
-        ++view.busy_slots;
-        running.insert(*slot.held_by);
-      }
-      view.running.assign(running.begin(), running.end());
-      view.devices = devices_text(worker.slots);
-      views.push_back(std::move(view));
-    }
-    return views;
-  });
+std::vector<WorkerView> Views::workers() const {
+  std::vector<WorkerView> views;
+  for (const auto& view : *engine_.published()->workers) views.push_back(*view);
+  return views;
 }
 
-Result<Totals> Views::totals() const {
-  return engine_.ask([](const core::State& state, core::Now) {
-    Totals totals;
-    for (const auto& [id, sweep] : state.sweeps) {
-      ++totals.sweeps[sweep.row.state];
-      for (const auto& [trial_state, count] : sweep.counts) totals.trials[trial_state] += count;
-      if (!state.open_sweeps.contains(id)) continue;
-      const std::uint64_t left = core::points_left(sweep);
-      totals.search_left += left;
-      totals.search_tried += sweep::search_size(*sweep.spec) - left;
-    }
-    for (const auto& [id, worker] : state.workers) {
-      if (worker.session == 0) continue;
-      ++totals.workers_connected;
-      totals.slots += static_cast<std::uint32_t>(worker.slots.size());
-      for (const core::WorkerSlot& slot : worker.slots) {
-        totals.busy_slots += slot.held_by.has_value() ? 1 : 0;
-      }
-    }
-    return totals;
-  });
-}
+Totals Views::totals() const { return engine_.published()->totals; }
 
 }  // namespace tailor::engine

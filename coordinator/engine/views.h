@@ -1,6 +1,8 @@
 // Views: what clients may read, put together from committed rows and the engine's live state, so
-// that gRPC and HTTP say the same. Reads block for the time of a short query or of one engine
-// batch: call them from a pool thread, never from a gRPC reaction or from the engine thread.
+// that gRPC and HTTP say the same. Sweeps, workers and totals are as they were last published
+// (published.h): whoever was answered a request finds what it did. Other reads block for the time
+// of a short query or of one engine batch: call them from a pool thread, never from a gRPC reaction
+// or from the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +17,10 @@
 #include "base/status.h"
 #include "coordinator/engine/comparisons.h"
 #include "coordinator/engine/engine.h"
+#include "coordinator/engine/published.h"
 #include "storage/store.h"
 
 namespace tailor::engine {
-
-struct SweepView {
-  storage::SweepRow row;  ///< without the file's text (`toml` is empty)
-  std::map<storage::TrialState, std::uint64_t> counts;
-  std::uint64_t candidates = 0;
-  std::uint64_t seeds = 0;
-  std::uint64_t search_points = 0;   ///< points of the space that the search will try
-  std::uint64_t search_tried = 0;    ///< of those, so far
-  std::uint64_t trials_at_most = 0;  ///< when all that are left are feasible
-  std::map<std::string, std::uint64_t> infeasible_reasons;
-  std::string message;  ///< why it failed or gave up, "" = nothing to say
-  std::string baseline;
-  std::string description;
-  std::vector<std::string> objectives;
-};
 
 struct TrialView {
   storage::TrialRow row;
@@ -60,15 +48,6 @@ struct TrialDetail {
   std::vector<storage::ProfileRow> profile;
 };
 
-struct WorkerView {
-  storage::WorkerRow row;
-  bool connected = false;
-  std::uint32_t slots = 0;
-  std::uint32_t busy_slots = 0;
-  std::vector<AttemptId> running;
-  std::string devices;  ///< "2 x cpu"
-};
-
 struct LogPiece {
   std::string bytes;
   /// Of the first byte. Beyond the asked one where the middle of a long log was not kept.
@@ -80,17 +59,6 @@ struct LogPiece {
   std::uint32_t attempts = 0;  ///< made so far
   std::string worker_name;     ///< of the attempt; only with offset 0
   std::string end_class;       ///< of the attempt, "" while it lasts
-};
-
-/// What the whole coordinator is doing, for metrics and `GetInfo`.
-struct Totals {
-  std::map<storage::SweepState, std::uint64_t> sweeps;
-  std::map<storage::TrialState, std::uint64_t> trials;
-  std::uint64_t search_tried = 0;  ///< points of the spaces of running and paused sweeps
-  std::uint64_t search_left = 0;
-  std::uint32_t workers_connected = 0;
-  std::uint32_t slots = 0;  ///< of connected workers
-  std::uint32_t busy_slots = 0;
 };
 
 /// Threads: any number. `store` and `engine` must outlive it.
@@ -127,8 +95,9 @@ class Views {
   Result<std::shared_ptr<const analysis::ComparisonTable>> compare(
       SweepId sweep, std::string_view baseline, std::string_view objective) const;
   Result<std::string> explain(TrialId trial) const;
-  Result<std::vector<WorkerView>> workers() const;
-  Result<Totals> totals() const;
+  /// These two wait for nobody.
+  std::vector<WorkerView> workers() const;
+  Totals totals() const;
 
  private:
   /// What a list of trials shows of a candidate.

@@ -19,7 +19,8 @@ using prometheus::BuildGauge;
 using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries kCommitBuckets = {
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10};
+    0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01,
+    0.02,    0.05,   0.1,    0.25,   0.5,   1,     2.5,   10};
 
 double file_bytes(const std::string& path) {
   std::error_code failed;
@@ -156,32 +157,30 @@ std::string Metrics::text(const engine::Views& views) {
   const auto totals = views.totals();
   const engine::Health health = views.engine().health();
   const std::scoped_lock lock(impl_->scrape);
-  if (totals.has_value()) {
-    using storage::SweepState;
-    using storage::TrialState;
-    for (const SweepState state :
-         {SweepState::kRunning, SweepState::kPaused, SweepState::kCompleted, SweepState::kCancelled,
-          SweepState::kFailed}) {
-      const auto found = totals->sweeps.find(state);
-      impl_->sweeps.Add({{"state", std::string(storage::sweep_state_name(state))}})
-          .Set(found == totals->sweeps.end() ? 0.0 : static_cast<double>(found->second));
-    }
-    for (const TrialState state :
-         {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted, TrialState::kStopped,
-          TrialState::kFailed, TrialState::kCancelled}) {
-      const auto found = totals->trials.find(state);
-      impl_->trials.Add({{"state", std::string(storage::trial_state_name(state))}})
-          .Set(found == totals->trials.end() ? 0.0 : static_cast<double>(found->second));
-    }
-    impl_->search.Add({{"state", "tried"}}).Set(static_cast<double>(totals->search_tried));
-    impl_->search.Add({{"state", "left"}}).Set(static_cast<double>(totals->search_left));
-    impl_->workers.Set(totals->workers_connected);
-    impl_->slots.Set(totals->slots);
-    impl_->busy_slots.Set(totals->busy_slots);
+  using storage::SweepState;
+  using storage::TrialState;
+  for (const SweepState state : {SweepState::kRunning, SweepState::kPaused, SweepState::kCompleted,
+                                 SweepState::kCancelled, SweepState::kFailed}) {
+    const auto found = totals.sweeps.find(state);
+    impl_->sweeps.Add({{"state", std::string(storage::sweep_state_name(state))}})
+        .Set(found == totals.sweeps.end() ? 0.0 : static_cast<double>(found->second));
   }
+  for (const TrialState state :
+       {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted, TrialState::kStopped,
+        TrialState::kFailed, TrialState::kCancelled}) {
+    const auto found = totals.trials.find(state);
+    impl_->trials.Add({{"state", std::string(storage::trial_state_name(state))}})
+        .Set(found == totals.trials.end() ? 0.0 : static_cast<double>(found->second));
+  }
+  impl_->search.Add({{"state", "tried"}}).Set(static_cast<double>(totals.search_tried));
+  impl_->search.Add({{"state", "left"}}).Set(static_cast<double>(totals.search_left));
+  impl_->workers.Set(totals.workers_connected);
+  impl_->slots.Set(totals.slots);
+  impl_->busy_slots.Set(totals.busy_slots);
   impl_->queue.Set(static_cast<double>(views.engine().queue_depth()));
   impl_->stalled.Set(health.stalled ? 1 : 0);
-  if (!impl_->database.empty()) {
+  // A disk that hangs may hang whoever asks it for a size, too: then the last one stays.
+  if (!impl_->database.empty() && !health.stalled) {
     impl_->database_bytes.Set(file_bytes(impl_->database) + file_bytes(impl_->database + "-wal"));
   }
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());

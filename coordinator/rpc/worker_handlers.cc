@@ -13,7 +13,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListWorkers(Context*,
                                                               v1::ListWorkersResponse* response) {
   return answer(reads_, "ListWorkers", response, options_.on_call,
                 [this, request = *request]() -> Result<v1::ListWorkersResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(const auto workers, views_.workers());
+                  const auto workers = views_.workers();
                   v1::ListWorkersResponse out;
                   PageBudget budget;
                   const std::uint64_t limit = page_limit(request.limit(), kWorkersPageMax);

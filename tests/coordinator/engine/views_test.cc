@@ -141,7 +141,6 @@ TEST_F(ViewsTest, ListsSweepsAlsoWhileTheDiskIsFull) {
             before.front().counts.at(storage::TrialState::kQueued));
   EXPECT_EQ(during->front().baseline, "plain");
   EXPECT_EQ(during->front().candidates, 2u);
-  EXPECT_EQ(views_->workers().error().code(), Code::kResourceExhausted);
   store_.inner.set_fault(Status::ok());
   ASSERT_TRUE(pending.wait());
 }
@@ -201,7 +200,7 @@ TEST_F(ViewsTest, ShowsWorkersWithTheirSlots) {
   auto sink = std::make_shared<RecordingSink>();
   engine_->open_session(sink, hello("node1", 3));
   ASSERT_TRUE(eventually([&] { return sink->received<protocol::Assign>().size() == 3; }));
-  const auto workers = views_->workers().value();
+  const auto workers = views_->workers();
   ASSERT_EQ(workers.size(), 1u);
   EXPECT_TRUE(workers[0].connected);
   EXPECT_EQ(workers[0].slots, 3u);
@@ -211,7 +210,7 @@ TEST_F(ViewsTest, ShowsWorkersWithTheirSlots) {
   EXPECT_EQ(views_->find_worker("node1").value(), workers[0].row.id);
   EXPECT_EQ(views_->find_worker("w1").value(), workers[0].row.id);
   EXPECT_EQ(views_->find_worker("node2").error().code(), Code::kNotFound);
-  const auto totals = views_->totals().value();
+  const auto totals = views_->totals();
   EXPECT_EQ(totals.workers_connected, 1u);
   EXPECT_EQ(totals.busy_slots, 3u);
   EXPECT_EQ(totals.trials.at(storage::TrialState::kRunning), 3u);

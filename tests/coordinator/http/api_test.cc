@@ -69,6 +69,7 @@ class ApiTest : public ::testing::Test {
   ApiTest() : metrics_("1.2.3", "", 1'700'000'000'000) {
     engine::Options options;
     options.retry_ms = 5;
+    options.hung_ms = 5'000;
     engine::Hooks hooks;
     hooks.on_commit = [this](std::span<const storage::Mutation> batch, double seconds) {
       metrics_.on_commit(batch, seconds);
@@ -350,13 +351,33 @@ TEST_F(ApiTest, HealthAndReadinessTellAFullDiskApart) {
   EXPECT_EQ(ready.at("ready"), false);
   EXPECT_THAT(ready.at("reason").get<std::string>(), HasSubstr("disk is full"));
   EXPECT_EQ(get("/api/v1/sweeps").status, 200) << "committed rows can be read";
-  EXPECT_EQ(get("/api/v1/workers").status, 503);
+  EXPECT_EQ(get("/api/v1/workers").status, 200) << "and what is published needs no engine";
   EXPECT_THAT(get("/metrics").body, HasSubstr("tailor_storage_stalled 1\n"));
   store_.inner.set_fault(Status::ok());
   ASSERT_TRUE(pending.wait());
   EXPECT_EQ(get("/readyz").status, 200);
   engine_->stop();
   EXPECT_EQ(get("/healthz").status, 503);
+}
+
+TEST_F(ApiTest, HealthMetricsAndListsAreAnsweredWhileACommitHangs) {
+  submit("taper");
+  const int begun = store_.begun();
+  store_.hold(true);
+  Answer hangs;
+  engine_->request(submit_event(sweep_text("hangs")), hangs.handler());
+  ASSERT_TRUE(eventually([&] { return store_.begun() > begun; }));
+  EXPECT_EQ(get("/healthz").status, 200);
+  EXPECT_EQ(get("/readyz").status, 200) << "it may only be slow";
+  clock_.advance(60'000);
+  EXPECT_EQ(get("/healthz").status, 200);
+  EXPECT_THAT(json("/readyz", 503).at("reason").get<std::string>(), HasSubstr("not answered"));
+  EXPECT_THAT(get("/metrics").body, HasSubstr("tailor_storage_stalled 1\n"));
+  EXPECT_EQ(json("/api/v1/sweeps").at("sweeps").size(), 1u);
+  EXPECT_EQ(json("/api/v1/workers").at("workers").size(), 0u);
+  EXPECT_EQ(hangs.times(), 0) << "all this while it hung";
+  store_.hold(false);
+  ASSERT_TRUE(hangs.wait());
 }
 
 TEST_F(ApiTest, MetricsCountWhatHappened) {

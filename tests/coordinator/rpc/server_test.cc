@@ -376,19 +376,22 @@ TEST_F(ServerTest, ALostWorkerIsNoticed) {
   }
   EXPECT_TRUE(eventually([&] {
     const auto workers = views_->workers();
-    return workers.has_value() && workers->size() == 1 && !workers->front().connected;
+    return workers.size() == 1 && !workers.front().connected;
   }));
 }
 
-TEST_F(ServerTest, ManyHeartbeatsInARowAreAllAnswered) {
+TEST_F(ServerTest, OfManyHeartbeatsInARowTheLastIsAnswered) {
   FakeWorker worker(*workers_);
   worker.send(testing::hello("node1"));
   for (std::uint64_t serial = 1; serial <= 500; ++serial) {
     ASSERT_TRUE(worker.send(protocol::Heartbeat{serial, {}}));
   }
-  ASSERT_TRUE(worker.wait_for<protocol::HeartbeatAck>(500));
+  ASSERT_TRUE(eventually([&] {
+    const auto acks = worker.received<protocol::HeartbeatAck>();
+    return !acks.empty() && acks.back().serial == 500;
+  }));
   const auto acks = worker.received<protocol::HeartbeatAck>();
-  for (std::size_t i = 0; i < acks.size(); ++i) EXPECT_EQ(acks[i].serial, i + 1);
+  for (std::size_t i = 1; i < acks.size(); ++i) EXPECT_GT(acks[i].serial, acks[i - 1].serial);
 }
 
 TEST_F(ServerTest, ControlsASweepAndItsTrials) {
