@@ -61,6 +61,9 @@ Result<Config> parse_config(std::string_view toml, const std::string& file, Conf
   config.log_level =
       root.one_of("log_level", {kLogLevels.begin(), kLogLevels.end()}).value_or(config.log_level);
   config.port_file = root.string("port_file").value_or(config.port_file);
+  config.artifacts = root.string("artifacts").value_or(config.artifacts);
+  config.artifacts_quota =
+      root.parsed<std::uint64_t>("artifacts_quota", parse_bytes).value_or(config.artifacts_quota);
   config.insecure = root.boolean("insecure").value_or(config.insecure);
   config.allow_network_file_system =
       root.boolean("allow_network_file_system").value_or(config.allow_network_file_system);
@@ -109,10 +112,10 @@ std::string describe(const Config& config) {
       "database=\"{}\" listen=\"{}\" http=\"{}\" allowed_hosts=[{}] heartbeat=\"{} ms\" lease=\"{} "
       "ms\" "
       "backoff=\"{} ms\" log_level=\"{}\" port_file=\"{}\" insecure={} "
-      "allow_network_file_system={}",
+      "artifacts=\"{}\" artifacts_quota={} allow_network_file_system={}",
       config.database, config.listen, config.http, fmt::join(config.allowed_hosts, ", "),
       config.heartbeat_ms, config.lease_ms, config.backoff_ms, config.log_level, config.port_file,
-      config.insecure, config.allow_network_file_system);
+      config.insecure, config.artifacts, config.artifacts_quota, config.allow_network_file_system);
 }
 
 Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
@@ -122,7 +125,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", std::string(TAILOR_VERSION));
   std::string config_file;
   std::optional<std::string> database, listen, http, heartbeat, lease, backoff, log_level,
-      port_file;
+      port_file, artifacts, artifacts_quota;
   std::vector<std::string> allowed_hosts;
   bool insecure = false;
   bool network = false;
@@ -138,6 +141,11 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--backoff", backoff, "before the second attempt after a failure (2s)");
   app.add_option("--log-level", log_level, "debug, info, warn or error (info)");
   app.add_option("--port-file", port_file, "write the ports in use here, as JSON, once serving");
+  app.add_option("--artifacts", artifacts,
+                 "folder of the checkpoints that workers bring (DATABASE.artifacts)");
+  app.add_option("--artifacts-quota", artifacts_quota,
+                 "how much of them is kept (50GiB; 0 = none: trials then resume only where their "
+                 "folder is)");
   app.add_flag("--insecure", insecure,
                "allow addresses other than loopback, without TLS and tokens");
   app.add_flag("--allow-network-file-system", network, "the database may lie on NFS and the like");
@@ -163,6 +171,12 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   take(config.http, http);
   take(config.log_level, log_level);
   take(config.port_file, port_file);
+  take(config.artifacts, artifacts);
+  if (artifacts_quota) {
+    auto bytes = parse_bytes(*artifacts_quota);
+    if (!bytes.has_value()) return error(bytes.error().with_context("--artifacts-quota"));
+    config.artifacts_quota = *bytes;
+  }
   if (!allowed_hosts.empty()) config.allowed_hosts = allowed_hosts;
   const std::array<std::tuple<std::string_view, const std::optional<std::string>*, std::int64_t*>,
                    3>
@@ -178,6 +192,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   // Clients are told this path (`tailor info`), and the working folder means nothing to them.
   if (!config.database.empty()) {
     config.database = absolute_path(config.database);
+    if (config.artifacts.empty()) config.artifacts = config.database + ".artifacts";
+    config.artifacts = absolute_path(config.artifacts);
   }
   config.insecure = config.insecure || insecure;
   config.allow_network_file_system = config.allow_network_file_system || network;

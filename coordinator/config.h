@@ -21,7 +21,9 @@ struct Config {
   std::string log_level = "info";          ///< debug | info | warn | error
   std::string port_file;                   ///< "" = none; JSON with the ports in use, once serving
   bool insecure = false;  ///< allow addresses other than loopback without TLS and tokens
-  bool allow_network_file_system = false;  ///< the database may lie on NFS and the like
+  std::string artifacts;  ///< folder of workers' checkpoints; default: DATABASE.artifacts
+  std::uint64_t artifacts_quota = 50ull << 30;  ///< bytes; 0 = none are kept
+  bool allow_network_file_system = false;       ///< the database may lie on NFS and the like
 };
 
 /// What the command line asks for.

@@ -29,6 +29,7 @@
 #include "coordinator/http/metrics.h"
 #include "coordinator/http/server.h"
 #include "coordinator/rpc/server.h"
+#include "storage/artifacts.h"
 #include "storage/sqlite_store.h"
 
 namespace tailor::coordinator {
@@ -129,7 +130,18 @@ Status serve(const Config& config) {
       http::Server::start(http_options, [&](const http::Request& r) { return api.handle(r); }));
   const std::string http_address = with_port(config.http, http->port());
 
+  std::unique_ptr<storage::ArtifactStore> artifacts;
+  if (config.artifacts_quota > 0) {
+    std::vector<std::string> warnings;
+    TAILOR_ASSIGN_OR_RETURN(artifacts, storage::ArtifactStore::open(
+                                           config.artifacts, config.artifacts_quota, &warnings));
+    for (const std::string& warning : warnings) {
+      log_warn("coordinator", "artifacts", {{"reason", warning}});
+    }
+  }
+
   rpc::Options rpc_options;
+  rpc_options.artifacts = artifacts.get();
   rpc_options.listen = config.listen;
   rpc_options.version = version;
   rpc_options.database = config.database;

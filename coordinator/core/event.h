@@ -53,6 +53,15 @@ struct DrainWorker {
   WorkerId worker;
 };
 
+/// The artifact store now holds these checkpoints of the trial, newest first. Said for every trial
+/// with artifacts after a start, and after each change; nothing of it is a row, the store's folder
+/// is the truth.
+struct ArtifactsChanged {
+  RequestId request = 0;
+  TrialId trial;
+  std::vector<protocol::StoredCheckpoint> stored;
+};
+
 // ---- worker streams
 
 /// First message of a stream arrived.
@@ -79,8 +88,9 @@ struct Stalled {
   std::int64_t gap_ms = 0;
 };
 
-using Event = std::variant<SubmitSweep, ControlSweep, ControlTrials, DrainWorker, SessionOpened,
-                           SessionMessage, SessionClosed, Tick, Stalled>;
+using Event =
+    std::variant<SubmitSweep, ControlSweep, ControlTrials, DrainWorker, ArtifactsChanged,
+                 SessionOpened, SessionMessage, SessionClosed, Tick, Stalled>;
 
 /// The two times of an event, read once by the engine.
 struct Now {

@@ -249,6 +249,7 @@ protocol::Assign make_assign(const State& state, const Trial& trial) {
     if (slot.held_by == live.row.id) message.spec.threads += slot.slot.threads;
   }
   message.slots = live.row.slots;
+  message.stored = trial.stored;
   return message;
 }
 

@@ -51,6 +51,8 @@ struct Trial {
   /// Empty once it is final.
   std::map<protocol::EndClass, std::set<WorkerId>> failed_on;
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning
+  /// Its checkpoints in the artifact store, newest first.
+  std::vector<protocol::StoredCheckpoint> stored;
 };
 
 struct Sweep {

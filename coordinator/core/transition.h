@@ -99,6 +99,7 @@ Status decode_search(Sweep& sweep);
 void on_control_sweep(Transition& t, const ControlSweep& event);
 void on_control_trials(Transition& t, const ControlTrials& event);
 void on_drain_worker(Transition& t, const DrainWorker& event);
+void on_artifacts(Transition& t, const ArtifactsChanged& event);
 
 // ---- session.cc
 void on_session_opened(Transition& t, const SessionOpened& event);

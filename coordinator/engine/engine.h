@@ -112,7 +112,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Posts a request event (SubmitSweep, ControlSweep, ControlTrials, DrainWorker); its `request`
+  /// Posts a request event (SubmitSweep, ControlSweep, ControlTrials, DrainWorker,
+  /// ArtifactsChanged); its `request`
   /// is filled in. `reply` is called exactly once: after the commit, or at once (on the calling
   /// thread) with kResourceExhausted while the disk is full or too many wait, kUnavailable while
   /// shutting down.

@@ -13,6 +13,7 @@
 
 #include "base/descriptors.h"
 #include "base/logging.h"
+#include "coordinator/rpc/artifact_service.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/listener.h"
 #include "coordinator/rpc/worker_service.h"
@@ -39,11 +40,16 @@ void enable_plugins() {
 }  // namespace
 
 struct Server::Impl {
-  Impl(const engine::Views& views, const Options& options)
-      : coordinator(views, options), worker(views.engine(), options) {}
+  Impl(const engine::Views& views, const Options& given)
+      : options(given),
+        coordinator(views, options),
+        worker(views.engine(), options),
+        artifacts(views, options) {}
 
+  const Options options;
   CoordinatorServiceImpl coordinator;
   WorkerServiceImpl worker;
+  ArtifactServiceImpl artifacts;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Listener> listener;
@@ -63,6 +69,7 @@ Result<std::unique_ptr<Server>> Server::start(const engine::Views& views, Option
       Builder::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.RegisterService(&impl->coordinator);
   builder.RegisterService(&impl->worker);
+  builder.RegisterService(&impl->artifacts);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   // A worker whose machine vanished is noticed by pings; its lease decides what that means.
@@ -71,6 +78,7 @@ Result<std::unique_ptr<Server>> Server::start(const engine::Views& views, Option
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  impl->artifacts.begin();
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr) return error(Code::kInternal, "gRPC does not start");
   impl->listener->start([acceptor = impl->acceptor.get()](int listening, int connected) {
@@ -109,6 +117,7 @@ void Server::stop(std::int64_t grace_ms) {
     impl_->server->Shutdown(deadline);
     impl_->server->Wait();
     impl_->coordinator.stop();
+    impl_->artifacts.stop();
   });
 }
 

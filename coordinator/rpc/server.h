@@ -14,6 +14,10 @@
 #include "base/status.h"
 #include "coordinator/engine/views.h"
 
+namespace tailor::storage {
+class ArtifactStore;
+}
+
 namespace tailor::rpc {
 
 struct Options {
@@ -24,6 +28,7 @@ struct Options {
   /// Open files and connections of other kinds that connections here leave room for; half of the
   /// process's limit at most.
   std::uint64_t descriptors_kept = 384;
+  storage::ArtifactStore* artifacts = nullptr;  ///< outlives the server; null = none are kept
   /// Called once a finished call with its method ("SubmitSweep") and outcome. Any thread.
   std::function<void(std::string_view method, Code code)> on_call;
 };

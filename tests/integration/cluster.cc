@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -141,11 +142,21 @@ void Cluster::start_coordinator() {
   ASSERT_EQ(coordinator_, 0);
   const std::string ports = (dir_ / "ports.json").string();
   fs::remove(ports);
-  coordinator_ = spawn(
-      {program("tailor-coordinator"), "--database", (dir_ / "tailor.db").string(), "--listen",
-       address_.empty() ? "127.0.0.1:0" : address_, "--http", http_.empty() ? "127.0.0.1:0" : http_,
-       "--heartbeat", "200ms", "--lease", "2500ms", "--port-file", ports},
-      "coordinator.log");
+  std::vector<std::string> argv = {program("tailor-coordinator"),
+                                   "--database",
+                                   (dir_ / "tailor.db").string(),
+                                   "--listen",
+                                   address_.empty() ? "127.0.0.1:0" : address_,
+                                   "--http",
+                                   http_.empty() ? "127.0.0.1:0" : http_,
+                                   "--heartbeat",
+                                   "200ms",
+                                   "--lease",
+                                   "2500ms",
+                                   "--port-file",
+                                   ports};
+  argv.insert(argv.end(), coordinator_options_.begin(), coordinator_options_.end());
+  coordinator_ = spawn(argv, "coordinator.log");
   ASSERT_TRUE(wait_until([&] { return fs::exists(ports) || ::kill(coordinator_, 0) != 0; }, 20))
       << "the coordinator did not start; see " << dir_;
   const auto text = read_file(ports);
@@ -155,14 +166,35 @@ void Cluster::start_coordinator() {
   http_ = json.at("http_address").get<std::string>();
 }
 
-void Cluster::start_worker(const std::string& name, int slots) {
+void Cluster::start_worker(const std::string& name, int slots,
+                           const std::vector<std::string>& options) {
   ASSERT_EQ(workers_.count(name), 0u);
-  workers_[name] =
-      spawn({program("tailor-worker"), "--coordinator", address_, "--name", name, "--work-dir",
-             (dir_ / name).string(), "--trials-dir", (dir_ / "trials").string(), "--slots",
-             std::to_string(slots), "--threads-per-slot", "1", "--trainer-lease", "1200ms",
-             "--trainer", program("fake_trainer")},
-            name + ".log");
+  std::vector<std::string> argv = {program("tailor-worker"),
+                                   "--coordinator",
+                                   address_,
+                                   "--name",
+                                   name,
+                                   "--work-dir",
+                                   (dir_ / name).string(),
+                                   "--trials-dir",
+                                   (dir_ / "trials").string(),
+                                   "--slots",
+                                   std::to_string(slots),
+                                   "--threads-per-slot",
+                                   "1",
+                                   "--trainer-lease",
+                                   "1200ms",
+                                   "--trainer",
+                                   program("fake_trainer")};
+  for (std::size_t i = 0; i + 1 < options.size(); i += 2) {
+    const auto given = std::find(argv.begin(), argv.end(), options[i]);
+    if (given == argv.end()) {
+      argv.insert(argv.end(), {options[i], options[i + 1]});
+    } else {
+      *(given + 1) = options[i + 1];
+    }
+  }
+  workers_[name] = spawn(argv, name + ".log");
 }
 
 void Cluster::signal_coordinator(int signal) { ::kill(coordinator_, signal); }

@@ -48,9 +48,16 @@ class Cluster {
     environment_[name] = value;
   }
 
+  /// Further arguments of coordinators that are started later.
+  void set_coordinator_options(std::vector<std::string> options) {
+    coordinator_options_ = std::move(options);
+  }
+
   /// Starts the coordinator and waits until it serves; the second start re-uses the same ports.
   void start_coordinator();
-  void start_worker(const std::string& name, int slots = 1);
+  /// `options` come last, and so override what this sets.
+  void start_worker(const std::string& name, int slots = 1,
+                    const std::vector<std::string>& options = {});
   void signal_coordinator(int signal);
   void signal_worker(const std::string& name, int signal);
   /// Waits for the process to be gone and reaps it; its exit status as of waitpid.
@@ -81,6 +88,7 @@ class Cluster {
   std::string tag_;
   std::string address_, http_;
   std::map<std::string, std::string> environment_;
+  std::vector<std::string> coordinator_options_;
   pid_t coordinator_ = 0;
   std::map<std::string, pid_t> workers_;
 };

@@ -121,6 +121,7 @@ class Kill : public ::testing::Test {
           "SELECT count(DISTINCT step), max(step) FROM metric_view WHERE trial = " + trial[0]);
       ASSERT_EQ(rows.size(), 1u);
       EXPECT_EQ(rows[0][1], std::to_string(kSteps));
+      EXPECT_EQ(rows[0][0], std::to_string(kSteps)) << "t" << trial[0] << " has a gap";
     }
 
     // Nothing is left behind.

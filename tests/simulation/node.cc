@@ -176,6 +176,10 @@ void Node::execute(const agent::StartTrainer& effect) {
   });
 }
 
+void Node::execute(const agent::UploadCheckpoint& effect) {
+  later(c_.up_to(2'000), agent::CheckpointUploaded{effect.ref, effect.checkpoint.step});
+}
+
 void Node::execute(const agent::SignalTrainer& effect) {
   for (auto& [pid, trainer] : trainers_) {
     if (trainer.ref != effect.ref) continue;

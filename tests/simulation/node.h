@@ -84,6 +84,8 @@ class Node {
   void execute(const agent::CloseSession& effect);
   void execute(const agent::Send& effect);
   void execute(const agent::StartTrainer& effect);
+  void execute(const agent::CancelStart&) {}
+  void execute(const agent::UploadCheckpoint& effect);
   void execute(const agent::SignalTrainer& effect);
   void execute(const agent::WriteLease& effect);
   void execute(const agent::ReadReports& effect);

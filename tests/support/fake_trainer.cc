@@ -1,11 +1,15 @@
 // fake_trainer: a trainer without a network, for tests of everything around trainers.
 //
-//     fake_trainer run DIR
+//     fake_trainer run DIR [--ranks N --rank R --local-ranks K --rendezvous HOST:PORT]
 //
 // It keeps the contract of the trial directory (design.md 1) as tailor-trainer does: reads
 // spec.json, appends to reports.jsonl, obeys the lease and SIGTERM, writes checkpoints to a
 // temporary name and renames them, resumes from the newest good one of spec.resume_from. Its loss
 // is a function of seed and step alone, so a resumed run reports the values of an unbroken one.
+//
+// As ranks of a gang over machines it meets the others as tailor-trainer does (rank 0 writes
+// DIR/rendezvous), one process for all ranks of a machine. Rank 0 trains when all are there, and
+// ends as infrastructure when one is lost; the others do nothing but hold on to it.
 //
 // Behaviour, from the environment or, stronger, from "key=value" parts of the candidate's name
 // (separated by ';': "c1;steps=5;fail=nan@2"):
@@ -24,10 +28,13 @@
 //                                         step (default 0), first a line that is not UTF-8, last
 //                                         one that has no end
 //     FAKE_FAIL_ATTEMPTS     fail_attempts=  only attempts up to this number fail (default: all)
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +50,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -51,6 +59,7 @@
 #include "base/text.h"
 #include "model/shape/count.h"
 #include "protocol/convert.h"
+#include "worker/trainer/carry.h"
 
 namespace tailor {
 namespace {
@@ -116,10 +125,106 @@ double loss_at(std::uint64_t seed, std::int64_t step) {
          0.01 * keyed_normal(seed, static_cast<std::uint64_t>(step), 0);
 }
 
+struct GangOptions {
+  int ranks = 1;
+  int rank = 0;
+  int local_ranks = 1;
+  std::string rendezvous;
+  bool spread() const { return ranks > local_ranks && !rendezvous.empty(); }
+};
+
+sockaddr_in address_of(const std::string& endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  const std::string host = endpoint.substr(0, colon);
+  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + colon + 1)));
+  if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  return address;
+}
+
+/// Rank 0's connections to the other machines of the gang.
+class Gang {
+ public:
+  /// Waits for the others, at most a minute. Empty: they are there; else what is wrong.
+  std::string meet(const std::string& dir, const GangOptions& options) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = address_of(options.rendezvous);
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    if (::bind(listener, generic, size) != 0 || ::listen(listener, 16) != 0 ||
+        ::getsockname(listener, generic, &size) != 0) {
+      return "rank 0 cannot listen";
+    }
+    char host[INET_ADDRSTRLEN] = {};
+    ::inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
+    static_cast<void>(write_file_atomic(
+        dir + "/rendezvous", fmt::format("{}:{}\n", host, ntohs(address.sin_port)), false));
+    const SystemClock clock;
+    const MonotonicMs until = clock.now_ms() + 60'000;
+    for (int there = options.local_ranks; there < options.ranks;) {
+      pollfd waiting{listener, POLLIN, 0};
+      if (g_told_to_stop) return "told to stop while the ranks met";
+      if (clock.now_ms() > until) return "the other ranks did not come";
+      if (::poll(&waiting, 1, 20) <= 0) continue;
+      const int other = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+      char ranks = 0;
+      if (other < 0 || ::read(other, &ranks, 1) != 1) continue;
+      there += ranks;
+      others_.push_back(other);
+    }
+    ::close(listener);
+    return {};
+  }
+  /// True when the connection to one of the others has ended.
+  bool lost() const {
+    for (const int other : others_) {
+      char byte = 0;
+      if (::recv(other, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0) return true;
+    }
+    return false;
+  }
+  void say_done() const {
+    for (const int other : others_) {
+      [[maybe_unused]] const ssize_t told = ::send(other, "d", 1, MSG_NOSIGNAL);
+    }
+  }
+
+  /// The other machines' part: until rank 0 says that all is done (0), or is gone.
+  static int hold_on(const GangOptions& options) {
+    const SystemClock clock;
+    const MonotonicMs until = clock.now_ms() + 60'000;
+    sockaddr_in address = address_of(options.rendezvous);
+    const int first = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    while (::connect(first, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+      if (clock.now_ms() > until) return static_cast<int>(TrainerExit::kLostRank);
+      ::poll(nullptr, 0, 20);
+    }
+    const char ranks = static_cast<char>(options.local_ranks);
+    [[maybe_unused]] const ssize_t told = ::send(first, &ranks, 1, MSG_NOSIGNAL);
+    for (;;) {
+      pollfd waiting{first, POLLIN, 0};
+      if (g_told_to_stop) return static_cast<int>(TrainerExit::kStopped);
+      if (::poll(&waiting, 1, 20) <= 0) continue;
+      char byte = 0;
+      return ::read(first, &byte, 1) == 1 && byte == 'd' ? 0
+                                                         : static_cast<int>(TrainerExit::kLostRank);
+    }
+  }
+
+ private:
+  std::vector<int> others_;
+};
+
 class Trainer {
  public:
-  Trainer(std::string dir, protocol::TrialSpec spec)
-      : dir_(std::move(dir)), spec_(std::move(spec)), behaviour_(behaviour_of(spec_)) {}
+  Trainer(std::string dir, protocol::TrialSpec spec, GangOptions gang)
+      : dir_(std::move(dir)),
+        spec_(std::move(spec)),
+        behaviour_(behaviour_of(spec_)),
+        gang_options_(std::move(gang)) {}
 
   int run() {
     reports_fd_ =
@@ -129,13 +234,26 @@ class Trainer {
       return static_cast<int>(TrainerExit::kInfrastructure);
     }
     if (!behaviour_.leaves.empty()) leave_behind(behaviour_.leaves == "bare");
+    if (gang_options_.spread()) {
+      if (const std::string why = gang_.meet(dir_, gang_options_); !why.empty()) {
+        return end(EndClass::kInfrastructure, why, 0, TrainerExit::kLostRank);
+      }
+    }
     const std::int64_t start = resume();
+    for (protocol::Report& earlier : trainer::reports_to_carry(dir_, resumed_from_, start)
+                                         .value_or(std::vector<protocol::Report>())) {
+      std::visit([this](auto& body) { report(std::move(body)); }, earlier.body);
+    }
     report(started(start));
     std::printf("fake_trainer: %s from step %ld of %ld\n", spec_.candidate_name.c_str(),
                 static_cast<long>(start), static_cast<long>(behaviour_.steps));
     if (behaviour_.log_bytes > 0) std::printf("not UTF-8: \xff\n");
     std::fflush(stdout);
     for (std::int64_t step = start + 1; step <= behaviour_.steps; ++step) {
+      if (gang_.lost()) {
+        return end(EndClass::kInfrastructure, "another rank was lost", step - 1,
+                   TrainerExit::kLostRank);
+      }
       if (const std::string why = pause(); !why.empty()) {
         checkpoint(step - 1);
         return end(EndClass::kStopped, why, step - 1, TrainerExit::kStopped);
@@ -154,6 +272,7 @@ class Trainer {
     if (behaviour_.log_bytes > 0) std::printf("the last line");
     std::fflush(stdout);
     checkpoint(behaviour_.steps);
+    gang_.say_done();
     return end(EndClass::kCompleted, "", behaviour_.steps, TrainerExit::kCompleted);
   }
 
@@ -335,6 +454,8 @@ class Trainer {
   const std::string dir_;
   const protocol::TrialSpec spec_;
   const Behaviour behaviour_;
+  const GangOptions gang_options_;
+  Gang gang_;
   int reports_fd_ = -1;
   std::uint64_t sequence_ = 0;
   std::int64_t last_checkpoint_ = 0;
@@ -343,9 +464,17 @@ class Trainer {
 };
 
 int run(int argc, char** argv) {
-  if (argc != 3 || std::string(argv[1]) != "run") {
-    std::fprintf(stderr, "usage: fake_trainer run DIR\n");
+  if (argc < 3 || argc % 2 == 0 || std::string(argv[1]) != "run") {
+    std::fprintf(stderr, "usage: fake_trainer run DIR [--ranks N ...]\n");
     return static_cast<int>(TrainerExit::kUsage);
+  }
+  GangOptions gang;
+  for (int i = 3; i + 1 < argc; i += 2) {
+    const std::string option = argv[i];
+    if (option == "--ranks") gang.ranks = std::atoi(argv[i + 1]);
+    if (option == "--rank") gang.rank = std::atoi(argv[i + 1]);
+    if (option == "--local-ranks") gang.local_ranks = std::atoi(argv[i + 1]);
+    if (option == "--rendezvous") gang.rendezvous = argv[i + 1];
   }
   const std::string dir = argv[2];
   const Result<std::string> text = read_file(dir + "/spec.json", 1 << 24);
@@ -362,7 +491,8 @@ int run(int argc, char** argv) {
   struct sigaction action {};
   action.sa_handler = [](int) { g_told_to_stop = 1; };
   ::sigaction(SIGTERM, &action, nullptr);
-  return Trainer(dir, *std::move(spec)).run();
+  if (gang.rank > 0) return Gang::hold_on(gang);
+  return Trainer(dir, *std::move(spec), std::move(gang)).run();
 }
 
 }  // namespace

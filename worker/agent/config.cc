@@ -57,12 +57,22 @@ std::vector<Option> options_of(WorkerConfig& c) {
       {"exit_when_idle", &c.exit_when_idle, "End when there is nothing to do"},
       {"idle_time", Duration{&c.idle_time_ms}, "How long nothing, for --exit-when-idle"},
       {"labels", &c.labels, "What trials may ask for: \"fast,rack=7\""},
-      {"address", &c.address, "Where other nodes reach this one (default: the host's name)"},
+      {"address", &c.address,
+       "Where other nodes reach this one (default: its address on the way to the coordinator)"},
       {"memory", &c.memory,
        "Memory that trials may share out, such as 100GiB (default: all of it)"},
       {"disk_reserve", &c.disk_reserve,
        "Free space on the trials' disk below which no work is taken: \"2GiB\", \"5%\" or \"0\" "
        "(default: 1GiB or 2%, whichever is less)"},
+      {"upload_rate", &c.upload_rate,
+       "How fast checkpoints travel to and from the coordinator, a second (50MB; 0 = no limit)"},
+      {"upload_limit", Duration{&c.upload_limit_ms},
+       "How long a worker that ends waits for checkpoints on their way"},
+      {"prune_checkpoints", Duration{&c.prune_checkpoints_ms},
+       "Remove superseded checkpoints, and all of completed trials, of trial folders in which "
+       "nothing has changed for so long (default: never)"},
+      {"prune_folders", Duration{&c.prune_folders_ms},
+       "Remove the folders of completed trials after so long (default: never)"},
       {"no_cgroups", &c.no_cgroups, "Make no control groups around trials"},
       {"log_level", &c.log_level, "debug, info, warn or error"},
   };
@@ -131,6 +141,9 @@ Status complete_sizes(WorkerConfig& c) {
   const auto bad = [](const char* flag, const std::string& text, const char* allowed) {
     return Status(Code::kInvalidArgument, fmt::format("{} \"{}\" must be {}", flag, text, allowed));
   };
+  const Result<std::uint64_t> rate = parse_bytes(c.upload_rate);
+  if (!rate) return bad("--upload-rate", c.upload_rate, "a size such as 50MB, or 0");
+  c.upload_rate_bytes = *rate;
   if (!c.memory.empty()) {
     const Result<std::uint64_t> bytes = parse_bytes(c.memory);
     if (!bytes || *bytes == 0) return bad("--memory", c.memory, "a size such as 100GiB");

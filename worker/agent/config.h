@@ -28,11 +28,15 @@ struct WorkerConfig {
   bool exit_when_idle = false;
   std::int64_t idle_time_ms = 30'000;
   std::string labels;   ///< "a,b=c": what trials may ask for
-  std::string address;  ///< where other nodes reach this one; default: the host's name
+  std::string address;  ///< where other nodes reach this one; default: found out
   std::string memory;   ///< of the node, for trials; default: what is installed
   /// Free space below which the node asks for no work: "2GiB", "5%", "0" (never); default: 1 GiB or
   /// 2 %, whichever is less.
   std::string disk_reserve;
+  std::string upload_rate = "50MB";  ///< a second, to and from the coordinator; "0" = no limit
+  std::int64_t upload_limit_ms = 10 * 60 * 1000;
+  std::int64_t prune_checkpoints_ms = 0;  ///< pruning.h; 0 = never
+  std::int64_t prune_folders_ms = 0;
   bool no_cgroups = false;
   std::string log_level = "info";
 
@@ -41,6 +45,7 @@ struct WorkerConfig {
   std::uint64_t memory_bytes = 0;
   std::uint64_t disk_reserve_bytes = 1ull << 30;
   double disk_reserve_share = 0.02;
+  std::uint64_t upload_rate_bytes = 0;
 };
 
 /// Reads a TOML file over `*config`. Errors: kInvalidArgument with position.

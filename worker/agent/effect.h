@@ -40,6 +40,20 @@ struct StartTrainer {
   std::string rendezvous = {};
 };
 
+/// Let go of a StartTrainer that may still be fetching a checkpoint. It is answered as ever: with
+/// SpawnFailed, or, when it came too late, with TrainerStarted.
+struct CancelStart {
+  protocol::AttemptRef ref;
+};
+
+/// Bring this checkpoint, whose report is stored, to the coordinator's artifact store: in the
+/// background, and instead of an older one of the trial that has not been begun. Answered by
+/// CheckpointUploaded.
+struct UploadCheckpoint {
+  protocol::AttemptRef ref;
+  protocol::CheckpointReport checkpoint;
+};
+
 enum class TrainerSignal { kTerm, kKill };
 
 /// Signal the whole process group.
@@ -106,9 +120,9 @@ struct LogLine {
   std::string detail;
 };
 
-using AgentEffect =
-    std::variant<OpenSession, CloseSession, Send, StartTrainer, SignalTrainer, WriteLease,
-                 ReadReports, ReadLog, PersistAck, PersistEnd, ForgetAttempt, Exit, LogLine>;
+using AgentEffect = std::variant<OpenSession, CloseSession, Send, StartTrainer, CancelStart,
+                                 UploadCheckpoint, SignalTrainer, WriteLease, ReadReports, ReadLog,
+                                 PersistAck, PersistEnd, ForgetAttempt, Exit, LogLine>;
 using Effects = std::vector<AgentEffect>;
 
 }  // namespace tailor::agent

@@ -119,6 +119,12 @@ struct RendezvousFound {
   std::string address;
 };
 
+/// An UploadCheckpoint is over: it is stored, is not wanted, or cannot be brought.
+struct CheckpointUploaded {
+  protocol::AttemptRef ref;
+  std::int64_t step = 0;
+};
+
 /// How the node is. Sent every few seconds, from a thread that may hang with its file system.
 struct NodeHealth {
   std::string trouble;                 ///< of a device; "" = none
@@ -136,8 +142,9 @@ struct DrainRequested {
   std::string reason;
 };
 
-using AgentEvent = std::variant<Start, SessionOpened, SessionClosed, Received, ReportsRead, LogRead,
-                                TrainerStarted, TrainerExited, SpawnFailed, EndPersisted,
-                                FilesAnswer, RendezvousFound, NodeHealth, Tick, DrainRequested>;
+using AgentEvent =
+    std::variant<Start, SessionOpened, SessionClosed, Received, ReportsRead, LogRead,
+                 TrainerStarted, TrainerExited, SpawnFailed, EndPersisted, FilesAnswer,
+                 RendezvousFound, CheckpointUploaded, NodeHealth, Tick, DrainRequested>;
 
 }  // namespace tailor::agent

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,6 +71,33 @@ Result<std::string> folder_identity(const std::string& trials_dir) {
   ::unlink(own.c_str());
   TAILOR_RETURN_IF_ERROR(sync_directory(trials_dir));
   return line_of(path);
+}
+
+std::string address_towards(const std::string& target) {
+  const std::size_t colon = target.rfind(':');
+  if (colon == std::string::npos) return {};
+  std::string host = target.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), target.c_str() + colon + 1, &hints, &found) != 0) return {};
+  std::string address;
+  for (const addrinfo* at = found; at != nullptr && address.empty(); at = at->ai_next) {
+    const int socket = ::socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    char text[NI_MAXHOST] = {};
+    if (socket >= 0 && ::connect(socket, at->ai_addr, at->ai_addrlen) == 0 &&
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      address = text;
+    }
+    if (socket >= 0) ::close(socket);
+  }
+  ::freeaddrinfo(found);
+  return address.find(':') == std::string::npos ? address : "[" + address + "]";
 }
 
 }  // namespace tailor::agent

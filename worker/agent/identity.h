@@ -18,4 +18,8 @@ Result<std::string> default_worker_name(const std::string& work_dir, const std::
 /// same for all workers that share the folder, whoever comes first. Errors: the system's reason.
 Result<std::string> folder_identity(const std::string& trials_dir);
 
+/// The numeric address that this node has on the way to `target` (host:port): where others that
+/// reach the same network reach it. Nothing is sent. "" when there is no way, or no such host.
+std::string address_towards(const std::string& target);
+
 }  // namespace tailor::agent

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
+#include "base/status.h"
 #include "protocol/messages.h"
 
 namespace tailor::agent {
@@ -16,6 +19,24 @@ class Link {
   virtual void close(std::uint64_t session) = 0;
   /// Dropped when `session` is not the open stream.
   virtual void send(std::uint64_t session, const protocol::WorkerMessage& message) = 0;
+};
+
+/// The coordinator's artifact store, as a worker uses it. Calls block and may take as long as the
+/// transfer does; they return kCancelled soon after `give_up` says so (asked now and then).
+/// Threads: any.
+class CheckpointStore {
+ public:
+  using GiveUp = std::function<bool()>;
+  virtual ~CheckpointStore() = default;
+  /// Brings the checkpoint in the report's folder. Errors: kUnavailable and kResourceExhausted
+  /// (later, perhaps); kFailedPrecondition, kUnimplemented (this coordinator keeps none); others:
+  /// this one cannot be brought.
+  virtual Status upload(const protocol::AttemptRef& ref, const protocol::CheckpointReport& report,
+                        const GiveUp& give_up) = 0;
+  /// Fetches a checkpoint of the trial of `ref`, the live attempt that needs it, into `folder`,
+  /// which must not exist: verified, synced, and there as a whole or not at all.
+  virtual Status fetch(const protocol::AttemptRef& ref, const protocol::StoredCheckpoint& stored,
+                       const std::string& folder, const GiveUp& give_up) = 0;
 };
 
 }  // namespace tailor::agent

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/logging.h"
 #include "base/text.h"
+#include "worker/agent/checkpoint_files.h"
 #include "worker/agent/process/cgroup.h"
 
 namespace tailor::agent {
@@ -45,9 +46,15 @@ AgentLoop::AgentLoop(LoopConfig config, const Clock& clock, Link& link, Mailbox&
       signal_fd_(signal_fd),
       state_(config_.options),
       supervisor_(clock),
-      deliveries_(std::make_shared<Deliveries>()) {}
+      deliveries_(std::make_shared<Deliveries>()),
+      uploader_(config_.checkpoints, config_.upload_retry_ms,
+                [this](const protocol::AttemptRef& ref, std::int64_t step) {
+                  mailbox_.post(CheckpointUploaded{ref, step});
+                }) {}
 
-AgentLoop::~AgentLoop() = default;
+AgentLoop::~AgentLoop() {
+  for (auto& [ref, attempt] : attempts_) *attempt.cancelled = true;
+}
 
 AgentLoop::Attempt& AgentLoop::adopt(std::shared_ptr<Files> files) {
   Attempt attempt;
@@ -333,7 +340,40 @@ Status start_in(const AttemptDirectory& directory, AttemptNote& note,
   return process.release().with_context(request.argv.front());
 }
 
+/// Fetches the newest stored checkpoint that is newer than what lies here, so that the trainer finds
+/// it beside the others. What cannot be fetched is said; the trainer then goes on from what there is.
+void fetch_checkpoint(CheckpointStore& store, const std::string& trials_dir,
+                      const protocol::AttemptRef& ref,
+                      const std::vector<protocol::StoredCheckpoint>& stored,
+                      const CheckpointStore::GiveUp& give_up) {
+  std::int64_t here = -1;
+  for (const std::string& folder : checkpoint_folders(trials_dir, ref)) {
+    here = std::max(here, newest_step(folder));
+  }
+  for (const protocol::StoredCheckpoint& one : stored) {
+    if (one.step <= here || one.attempt >= ref.attempt.number) continue;
+    const protocol::AttemptRef owner{{ref.attempt.trial, one.attempt}, ref.token};
+    const std::string folder =
+        fmt::format("{}/checkpoints/{:09}", AttemptDirectory::path_of(trials_dir, owner), one.step);
+    const Status fetched = store.fetch(ref, one, folder, give_up);
+    const std::string step = std::to_string(one.step);
+    if (fetched) {
+      log_info("loop", "fetched a checkpoint from the coordinator",
+               {{"attempt", ref.attempt.to_string()}, {"step", step}});
+      return;
+    }
+    if (give_up()) return;
+    log_warn("loop", "a stored checkpoint cannot be fetched: the trial goes on from an older one",
+             {{"attempt", ref.attempt.to_string()}, {"step", step}, {"reason", fetched.message()}});
+  }
+}
+
 }  // namespace
+
+void AgentLoop::run_effect(const CancelStart& effect) {
+  const auto found = attempts_.find(effect.ref);
+  if (found != attempts_.end()) *found->second.cancelled = true;
+}
 
 void AgentLoop::run_effect(const StartTrainer& effect) {
   const protocol::TrialSpec& assigned = effect.assign.spec;
@@ -349,17 +389,28 @@ void AgentLoop::run_effect(const StartTrainer& effect) {
   const std::string path = AttemptDirectory::path_of(config_.trials_dir, ref, first_rank);
   Attempt& attempt =
       adopt(std::make_shared<Files>(AttemptDirectory(path), std::move(note), config_.log_limits));
+  if (config_.checkpoints != nullptr && first_rank == 0 && !effect.assign.stored.empty()) {
+    const auto fetch = [store = config_.checkpoints, trials = config_.trials_dir, ref,
+                        stored = effect.assign.stored,
+                        cancelled = attempt.cancelled](Files&) -> std::optional<AgentEvent> {
+      fetch_checkpoint(*store, trials, ref, stored, [&] { return cancelled->load(); });
+      return std::nullopt;
+    };
+    on_files(ref, attempt, "fetching a checkpoint", fetch, /*patient=*/true);
+  }
   on_files(ref, attempt, "starting the trainer",
            [this, ref, first_rank, trials = config_.trials_dir, spec = assigned,
-            deadline = effect.lease_deadline_ms, request = spawn_request(effect, path),
-            cgroups = config_.cgroup_parent,
+            cancelled = attempt.cancelled, lease_ms = effect.lease_deadline_ms - clock_.now_ms(),
+            request = spawn_request(effect, path), cgroups = config_.cgroup_parent,
             deliveries = deliveries_](Files& files) mutable -> std::optional<AgentEvent> {
+             const SystemClock clock;  // it may have taken long to come here
+             if (*cancelled) return SpawnFailed{ref, "it is not wanted any more"};
              const Result<AttemptDirectory> made =
                  AttemptDirectory::create(trials, ref, first_rank);
              if (!made) return SpawnFailed{ref, made.error().message()};
              spec.resume_from = checkpoint_folders(trials, ref);
-             const Status started =
-                 start_in(files.directory, files.note, spec, deadline, request, cgroups);
+             const Status started = start_in(files.directory, files.note, spec,
+                                             clock.now_ms() + lease_ms, request, cgroups);
              if (!started) {
                files.directory.discard();
                files.note.process = {};

@@ -2,6 +2,7 @@
 // signals, time) into events, and the effects of step() into the world.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -20,6 +21,7 @@
 #include "worker/agent/process/supervisor.h"
 #include "worker/agent/step.h"
 #include "worker/agent/tailer.h"
+#include "worker/agent/uploader.h"
 
 namespace tailor::agent {
 
@@ -29,8 +31,10 @@ struct LoopConfig {
   std::string trials_dir;                    ///< absolute
   std::string trainer;                       ///< program, run as `trainer run DIR`
   std::string trainer_working_dir;           ///< "" = the daemon's: relative data paths start there
-  std::string cgroup_parent;  ///< where attempts get control groups; "" = they do not
-  LogLimits log_limits;       ///< of each DIR/log, forwarded
+  std::string cgroup_parent;               ///< where attempts get control groups; "" = they do not
+  LogLimits log_limits;                    ///< of each DIR/log, forwarded
+  CheckpointStore* checkpoints = nullptr;  ///< outlives the loop; null = there is none
+  std::int64_t upload_retry_ms = 2'000;    ///< after the first failure; doubles
   std::int64_t tick_ms = 100;
   /// A job on an attempt's files that takes longer than this hangs.
   std::int64_t files_limit_ms = 10'000;
@@ -70,7 +74,9 @@ class AgentLoop {
     std::unique_ptr<FileThread> thread;
     std::string trouble;            ///< as last told
     bool seeks_rendezvous = false;  ///< its trainer is rank 0 of a gang and has not said where
-    bool seeking = false;           ///< a look at the file is unanswered
+    /// Set when the start is not wanted any more.
+    std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+    bool seeking = false;  ///< a look at the file is unanswered
   };
 
   void apply(AgentEvent event);
@@ -78,6 +84,8 @@ class AgentLoop {
   void run_effect(const CloseSession& effect) { link_.close(effect.session); }
   void run_effect(const Send& effect) { link_.send(effect.session, effect.message); }
   void run_effect(const StartTrainer& effect);
+  void run_effect(const CancelStart& effect);
+  void run_effect(const UploadCheckpoint& effect) { uploader_.post(effect.ref, effect.checkpoint); }
   void run_effect(const SignalTrainer& effect) { supervisor_.signal(effect.ref, effect.signal); }
   void run_effect(const WriteLease& effect);
   void run_effect(const ReadReports& effect);
@@ -115,6 +123,7 @@ class AgentLoop {
   std::map<std::uint32_t, std::uint64_t> idle_memory_;  // of GPU slots, when nothing of ours runs
   std::map<std::uint32_t, std::string> occupied_;  // slots whose GPU memory does not become free
   std::deque<AgentEvent> events_;                  // answers to effects, before anything new
+  Uploader uploader_;
   MonotonicMs tick_at_ms_ = 0;
   std::optional<int> exit_code_;
 };

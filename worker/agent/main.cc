@@ -29,7 +29,9 @@
 #include "worker/agent/node_watch.h"
 #include "worker/agent/process/cgroup.h"
 #include "worker/agent/process/supervisor.h"
+#include "worker/agent/pruning.h"
 #include "worker/agent/session.h"
+#include "worker/agent/session_artifacts.h"
 
 namespace tailor::agent {
 namespace {
@@ -40,6 +42,7 @@ constexpr int kUsage = 2;
 constexpr int kConflict = 7;
 
 constexpr std::int64_t kLookEveryMs = 5'000;
+constexpr std::int64_t kPruneEveryMs = 3'600'000;
 constexpr std::int64_t kHealthLimitMs = 60'000;
 
 /// Locks WORK_DIR/worker.lock until this process ends, however it ends. Errors: kAlreadyExists when
@@ -76,6 +79,19 @@ std::uint64_t random_u64() {
 int refuse(const Status& status, int code) {
   fmt::print(stderr, "tailor-worker: {}\n", status.message());
   return code;
+}
+
+void prune_once(const std::string& trials_dir, const PruneRules& rules) {
+  const Result<Pruned> pruned = prune(trials_dir, rules, SystemClock().wall_ms());
+  if (!pruned) return log_warn("worker", "cannot prune", {{"reason", pruned.error().message()}});
+  for (const std::string& failure : pruned->failures) {
+    log_warn("worker", "cannot prune", {{"reason", failure}});
+  }
+  if (pruned->checkpoints + pruned->folders == 0) return;
+  log_info("worker", "pruned old trials",
+           {{"checkpoints", std::to_string(pruned->checkpoints)},
+            {"folders", std::to_string(pruned->folders)},
+            {"mib", std::to_string(pruned->bytes >> 20)}});
 }
 
 int run(WorkerConfig config) {
@@ -142,7 +158,8 @@ int run(WorkerConfig config) {
   options.folder = *folder;
   options.memory_bytes = config.memory_bytes;
   options.labels = config.label_list;
-  options.address = config.address;
+  // Not the host's name: it often stands for a loopback address in /etc/hosts.
+  options.address = config.address.empty() ? address_towards(config.coordinator) : config.address;
   options.disk_reserve_bytes = config.disk_reserve_bytes;
   options.disk_reserve_share = config.disk_reserve_share;
   options.health_limit_ms = kHealthLimitMs;
@@ -150,6 +167,7 @@ int run(WorkerConfig config) {
   options.offline_limit_ms = config.offline_limit_ms;
   options.stop_grace_ms = config.stop_grace_ms;
   options.drain_limit_ms = config.drain_limit_ms;
+  options.upload_limit_ms = config.upload_limit_ms;
   options.exit_when_idle = config.exit_when_idle;
   options.idle_exit_ms = config.idle_time_ms;
   options.seed = random_u64();
@@ -165,6 +183,8 @@ int run(WorkerConfig config) {
     };
   }
 
+  ArtifactClient checkpoints(config.coordinator, config.upload_rate_bytes);
+  loop_config.checkpoints = &checkpoints;
   const SystemClock clock;
   Mailbox mailbox;
   SessionClient session(config.coordinator,
@@ -184,6 +204,13 @@ int run(WorkerConfig config) {
         return health;
       },
       kLookEveryMs, [&](NodeHealth health) { mailbox.post(std::move(health)); });
+  const NodeWatch pruner(
+      [rules = PruneRules{config.prune_checkpoints_ms, config.prune_folders_ms},
+       trials = config.trials_dir] {
+        if (rules.checkpoints_after_ms > 0 || rules.folders_after_ms > 0) prune_once(trials, rules);
+        return NodeHealth();
+      },
+      kPruneEveryMs, [](const NodeHealth&) {});
   const int code = loop.run();
   session.finish(2'000);
   return code;

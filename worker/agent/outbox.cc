@@ -26,6 +26,17 @@ bool ReportOutbox::acknowledge(std::uint64_t sequence) {
   return true;
 }
 
+std::optional<protocol::CheckpointReport> ReportOutbox::checkpoint_through(
+    std::uint64_t sequence) const {
+  if (sequence <= acked_) return std::nullopt;
+  const std::uint64_t known = std::min<std::uint64_t>(sequence - acked_, queue_.size());
+  for (auto i = static_cast<std::size_t>(known); i-- > 0;) {
+    const auto* checkpoint = std::get_if<protocol::CheckpointReport>(&queue_[i].body);
+    if (checkpoint != nullptr) return *checkpoint;
+  }
+  return std::nullopt;
+}
+
 void ReportOutbox::restart(std::uint64_t acked) {
   if (acked < acked_) {
     queue_.clear();

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class ReportOutbox {
 
   /// Everything through `sequence` is committed. True when that is news.
   bool acknowledge(std::uint64_t sequence);
+  /// The newest checkpoint among the reports that `acknowledge(sequence)` would let go.
+  std::optional<protocol::CheckpointReport> checkpoint_through(std::uint64_t sequence) const;
 
   /// A new stream: the coordinator says what it has. Lower than `acked()` (it was restored from a
   /// backup) empties the window, so that reading starts again from there.

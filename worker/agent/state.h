@@ -53,6 +53,8 @@ struct AgentOptions {
   std::size_t log_batch_bytes = 64 * 1024;
   std::uint64_t log_free_bytes = 4 << 20;     ///< of each log; what follows is read at this rate:
   std::int64_t log_bytes_per_s = 128 * 1024;  ///< while the trainer runs
+  /// A worker that ends waits so long for checkpoints that are on their way to the coordinator.
+  std::int64_t upload_limit_ms = 10 * 60 * 1000;
   bool exit_when_idle = false;
   /// With exit_when_idle: nothing held for so long ends the daemon.
   std::int64_t idle_exit_ms = 30'000;
@@ -153,6 +155,9 @@ struct AgentState {
   std::string device_trouble;
   MonotonicMs health_at_ms = 0;  ///< of the last NodeHealth
   std::string unfit;             ///< as last worked out; "" = the node may be given work
+
+  /// Checkpoints on their way to the coordinator's artifact store.
+  std::map<protocol::AttemptRef, std::int64_t> uploads;
 
   bool draining = false;
   bool drain_forced = false;  ///< trainers were told to stop

@@ -121,10 +121,10 @@ std::string Stepper::refusal(const protocol::Assign& assign) {
   return {};
 }
 
-void Stepper::refuse(const AttemptRef& ref, std::string why) {
+void Stepper::refuse(const AttemptRef& ref, EndClass end, std::string why) {
   say(LogLevel::kWarn, "refused an assignment", nullptr,
       fmt::format("attempt={} {}", ref.attempt.to_string(), why));
-  s_.refused.push_back({ref, EndClass::kInfrastructure, std::move(why)});
+  s_.refused.push_back({ref, end, std::move(why)});
   if (s_.refused.size() > kRefusedMax) s_.refused.pop_front();
   if (welcomed()) send(s_.refused.back());
 }
@@ -136,7 +136,9 @@ void Stepper::receive(const protocol::Assign& assign) {
       std::find_if(s_.refused.begin(), s_.refused.end(),
                    [&](const protocol::Refused& refused) { return refused.ref == ref; });
   if (before != s_.refused.end()) return send(*before);
-  if (std::string why = refusal(assign); !why.empty()) return refuse(ref, std::move(why));
+  if (std::string why = refusal(assign); !why.empty()) {
+    return refuse(ref, EndClass::kInfrastructure, std::move(why));
+  }
   AgentAttempt attempt;
   attempt.ref = ref;
   attempt.slots = assign.slots;
@@ -218,8 +220,9 @@ void Stepper::stop(AgentAttempt& attempt, StopKind kind, std::string reason) {
       become_exited(attempt);
       if (kind == StopKind::kStop) write_own_end(attempt);
       break;
-    case Phase::kStarting:
-      break;  // signalled when TrainerStarted tells that there is somebody to signal
+    case Phase::kStarting:  // signalled when TrainerStarted tells that there is somebody to signal
+      if (!told) effects_.push_back(CancelStart{attempt.ref});
+      break;
     case Phase::kRunning:
       if (told) break;
       effects_.push_back(SignalTrainer{attempt.ref, TrainerSignal::kTerm});
@@ -245,10 +248,16 @@ void Stepper::on(const TrainerStarted& event) {
 void Stepper::on(const SpawnFailed& event) {
   AgentAttempt* attempt = find(event.ref);
   if (attempt == nullptr || attempt->phase != Phase::kStarting) return;
-  const bool wanted = attempt->stop != StopKind::kDiscard;
+  const StopKind stop = attempt->stop;
+  const std::string reason = attempt->stop_reason;
   effects_.push_back(ForgetAttempt{event.ref, 0});
   s_.attempts.erase(event.ref);
-  if (wanted) refuse(event.ref, "the trainer could not be started: " + event.message);
+  if (stop == StopKind::kNone) {
+    refuse(event.ref, EndClass::kInfrastructure,
+           "the trainer could not be started: " + event.message);
+  } else if (stop == StopKind::kStop) {
+    refuse(event.ref, EndClass::kStopped, fmt::format("stopped ({}) before it started", reason));
+  }
 }
 
 void Stepper::on(const RendezvousFound& event) {

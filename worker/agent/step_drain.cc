@@ -46,6 +46,16 @@ void Stepper::finish() {
     say(LogLevel::kInfo, "the worker ends", nullptr, std::move(why));
     effects_.push_back(Exit{0});
   };
+  if (!s_.uploads.empty()) {
+    // Without them the trials would go on from older checkpoints, or from nothing.
+    const bool reachable = welcomed() || now_ - s_.last_contact_ms < o_.flush_limit_ms;
+    if (!any_live && reachable && now_ - s_.quiet_since_ms < o_.upload_limit_ms) return;
+    if (s_.draining && s_.attempts.empty()) {
+      say(LogLevel::kWarn,
+          "checkpoints were not brought to the coordinator in time; they stay here", nullptr,
+          fmt::format("{} trials", s_.uploads.size()));
+    }
+  }
   if (s_.draining && s_.attempts.empty()) return leave("drained");
   if (s_.draining && !any_live && !welcomed() && now_ - s_.quiet_since_ms >= o_.flush_limit_ms &&
       now_ - s_.drain_since_ms >= o_.flush_limit_ms) {

@@ -16,10 +16,24 @@ using protocol::Report;
 
 void Stepper::receive(const protocol::ReportsAck& ack) {
   AgentAttempt* attempt = find(ack.ref);
-  if (attempt == nullptr || !attempt->reports.acknowledge(ack.through_sequence)) return;
+  if (attempt == nullptr) return;
+  upload_through(*attempt, ack.through_sequence);
+  if (!attempt->reports.acknowledge(ack.through_sequence)) return;
   attempt->progress_at_ms = now_;
   request_reads(*attempt);
   pump(*attempt);
+}
+
+void Stepper::upload_through(const AgentAttempt& attempt, std::uint64_t sequence) {
+  auto checkpoint = attempt.reports.checkpoint_through(sequence);
+  if (!checkpoint) return;
+  s_.uploads[attempt.ref] = checkpoint->step;
+  effects_.push_back(UploadCheckpoint{attempt.ref, *std::move(checkpoint)});
+}
+
+void Stepper::on(const CheckpointUploaded& event) {
+  const auto found = s_.uploads.find(event.ref);
+  if (found != s_.uploads.end() && found->second <= event.step) s_.uploads.erase(found);
 }
 
 void Stepper::receive(const protocol::LogAck& ack) {

@@ -120,6 +120,7 @@ void Stepper::receive(const protocol::Welcome& welcome) {
       }
     }
     if (verdict.log_offset < attempt->log.acked()) attempt->log_complete = false;
+    upload_through(*attempt, verdict.acked_sequence);
     attempt->reports.restart(verdict.acked_sequence);
     attempt->log.restart(verdict.log_offset);
   }

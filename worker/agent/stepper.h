@@ -35,6 +35,7 @@ class Stepper {
   void on(const EndPersisted& event);
   void on(const FilesAnswer& event);
   void on(const RendezvousFound& event);
+  void on(const CheckpointUploaded& event);
   void on(const NodeHealth& event);
   void on(const Tick& event);
   void on(const DrainRequested& event);
@@ -65,7 +66,7 @@ class Stepper {
 
   /// Why `assign` cannot be carried out; "" = it can.
   std::string refusal(const protocol::Assign& assign);
-  void refuse(const protocol::AttemptRef& ref, std::string why);
+  void refuse(const protocol::AttemptRef& ref, protocol::EndClass end, std::string why);
   /// True when a living attempt other than `ref` is in one of `slots`.
   bool in_use(const std::vector<std::uint32_t>& slots, const protocol::AttemptRef& ref) const;
   void start_trainer(AgentAttempt& attempt, protocol::Assign assign);
@@ -80,6 +81,8 @@ class Stepper {
   void say_draining();
   void close_session(Status reason);
 
+  /// The coordinator has the reports through `sequence`: a checkpoint among them may travel.
+  void upload_through(const AgentAttempt& attempt, std::uint64_t sequence);
   void request_reads(AgentAttempt& attempt);
   void pump(AgentAttempt& attempt);
   void supervise(AgentAttempt& attempt);

@@ -28,15 +28,16 @@ std::string fate_in_words(int status) {
 
 }  // namespace
 
-Result<LocalRanks> LocalRanks::start(const std::vector<std::string>& arguments, int ranks) {
+Result<LocalRanks> LocalRanks::start(const std::vector<std::string>& arguments, int first,
+                                     int count) {
   LocalRanks all;
-  for (int rank = 1; rank < ranks; ++rank) {
+  for (int rank = first + 1; rank < first + count; ++rank) {
     std::vector<std::string> words = {"tailor-trainer"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     const std::string number = std::to_string(rank);
-    for (const char* option : {"--rank", "--local-rank"}) {
-      words.emplace_back(option);
-      words.push_back(number);
+    for (const std::string& word : {std::string("--rank"), number, std::string("--local-rank"),
+                                    std::to_string(rank - first)}) {
+      words.push_back(word);
     }
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());

@@ -16,9 +16,10 @@ namespace tailor::trainer {
 /// that signals for the group reach them. Threads: one.
 class LocalRanks {
  public:
-  /// Starts this program once for each rank from 1 to `ranks` - 1, with `arguments` and
-  /// `--rank R --local-rank R`. Errors: kUnavailable; those that were started are then killed.
-  static Result<LocalRanks> start(const std::vector<std::string>& arguments, int ranks);
+  /// Starts this program once for each rank from `first` + 1 to `first` + `count` - 1, with
+  /// `arguments` and `--rank R --local-rank (R - first)`. Errors: kUnavailable; those that were
+  /// started are then killed.
+  static Result<LocalRanks> start(const std::vector<std::string>& arguments, int first, int count);
   LocalRanks() = default;
   LocalRanks(LocalRanks&& other) noexcept { processes_.swap(other.processes_); }
   LocalRanks& operator=(LocalRanks&& other) noexcept {

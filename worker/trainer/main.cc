@@ -18,7 +18,9 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Trains one trial from its directory.\n\nExamples:\n  tailor-trainer run trials/t41.1\n"
       "  tailor-trainer run trials/t41.1 --ranks 4\n"
-      "  tailor-trainer run trials/t41.1 --ranks 16 --rank 5 --rendezvous node0:29500\n"};
+      "  tailor-trainer run trials/t41.1 --ranks 16 --rank 5 --rendezvous node0:29500\n"
+      "  tailor-trainer run trials/t41.1 --ranks 16 --rank 8 --local-ranks 8 --rendezvous "
+      "node0:29500\n"};
   app.set_version_flag("--version",
                        std::string("tailor-trainer " TAILOR_VERSION " " TAILOR_COMMIT));
   app.require_subcommand(1);
@@ -35,12 +37,16 @@ int main(int argc, char** argv) {
   run_command->add_option("--rank", trial.rank, "which of them this is, from 0")
       ->check(CLI::NonNegativeNumber);
   run_command->add_option("--rendezvous", trial.rendezvous,
-                          "HOST:PORT where rank 0 listens while the ranks meet");
+                          "HOST:PORT where rank 0 listens while the ranks meet; with port 0 it "
+                          "writes the one it got to DIR/rendezvous");
   run_command
       ->add_option("--local-rank", trial.local_rank,
                    "which of this machine's ranks this is, from 0: with device cuda:K it takes GPU "
                    "K + this")
       ->check(CLI::NonNegativeNumber);
+  run_command->add_option("--local-ranks", trial.local_ranks,
+                          "with --rank R: ranks R to R + this - 1 run on this machine, and this "
+                          "process starts those after R");
   run_command->add_option("--lost-after", trial.lost_after_s,
                           "seconds of silence after which a rank is lost (10)");
   run_command->add_option("--log-level", trial.log_level, "debug, info, warn or error");

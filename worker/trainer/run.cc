@@ -26,6 +26,7 @@
 #include "model/train/ranks/group.h"
 #include "model/train/trial.h"
 #include "protocol/convert.h"
+#include "worker/trainer/carry.h"
 #include "worker/trainer/changes.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/local_ranks.h"
@@ -90,6 +91,7 @@ class DirectoryObserver final : public train::TrialObserver {
   Status report(train::ProgressReport progress) override {
     if (const auto* started = std::get_if<protocol::StartedReport>(&progress)) {
       TAILOR_RETURN_IF_ERROR(write_trained(directory_, spec_));
+      TAILOR_RETURN_IF_ERROR(carry_over(*started));
       if (progress_) progress_->started(*started);
     } else if (const auto* metric = std::get_if<protocol::MetricReport>(&progress)) {
       if (progress_) progress_->metric(*metric);
@@ -102,6 +104,20 @@ class DirectoryObserver final : public train::TrialObserver {
 
   void before_step(std::int64_t step, net::Decoder&) override {
     if (progress_) progress_->step(step);
+  }
+
+  // What the attempt that is gone on from reported to nobody.
+  Status carry_over(const protocol::StartedReport& started) {
+    auto carried = reports_to_carry(directory_, started.resumed_from, started.resumed_step);
+    if (!carried) {
+      log_warn("trainer", "reports of the earlier attempt cannot be read; its curve may have a gap",
+               {{"reason", carried.error().message()}});
+      return Status::ok();
+    }
+    for (protocol::Report& report : *carried) {
+      TAILOR_RETURN_IF_ERROR(log_.append(std::move(report), /*durable=*/false));
+    }
+    return Status::ok();
   }
 
   std::optional<std::string> stop_reason() override {
@@ -122,11 +138,21 @@ class DirectoryObserver final : public train::TrialObserver {
   std::optional<Progress> progress_;
 };
 
-// Other ranks: rank 0 reports, and looks at the lease.
+// Other ranks: rank 0 reports. The first rank of each machine looks at the lease there, so that no
+// machine trains on for a worker that is gone.
 class RankObserver final : public train::TrialObserver {
  public:
+  RankObserver(const std::string& directory, const Clock& clock, bool leads) {
+    if (leads) lease_.emplace(directory, clock);
+  }
   Status report(train::ProgressReport) override { return Status::ok(); }
-  std::optional<std::string> stop_reason() override { return asked_to_stop(); }
+  std::optional<std::string> stop_reason() override {
+    if (auto reason = asked_to_stop()) return reason;
+    return lease_ ? lease_->expired() : std::nullopt;
+  }
+
+ private:
+  std::optional<Lease> lease_;
 };
 
 std::string host_name() {
@@ -216,10 +242,9 @@ Result<std::unique_ptr<Group>> Run::meet(const protocol::TrialSpec& spec,
     group.make_backend = nccl_backend();
   }
   group.lost_after_ms = static_cast<std::int64_t>(options_.lost_after_s * 1000);
-  const bool starts_others = options_.rank < 0;
+  const bool alone = options_.rank < 0;  // every rank is here
   TAILOR_ASSIGN_OR_RETURN(
-      group.rendezvous,
-      train::ranks::parse_endpoint(starts_others ? "127.0.0.1:0" : options_.rendezvous));
+      group.rendezvous, train::ranks::parse_endpoint(alone ? "127.0.0.1:0" : options_.rendezvous));
   if (is_first()) {
     TAILOR_ASSIGN_OR_RETURN(group.listener, train::ranks::listen_on(group.rendezvous));
     TAILOR_ASSIGN_OR_RETURN(const auto bound, train::ranks::local_endpoint(group.listener));
@@ -227,14 +252,20 @@ Result<std::unique_ptr<Group>> Run::meet(const protocol::TrialSpec& spec,
     log_info("trainer", "waiting for the other ranks",
              {{"ranks", std::to_string(group.size)},
               {"rendezvous", train::ranks::to_string(group.rendezvous)}});
+    if (!alone) {
+      TAILOR_RETURN_IF_ERROR(write_file_atomic(directory_ + "/rendezvous",
+                                               train::ranks::to_string(group.rendezvous) + "\n",
+                                               /*durable=*/false));
+    }
   }
-  if (starts_others) {
+  const int here = alone ? options_.ranks : options_.local_ranks;
+  if (here > 1) {
     TAILOR_ASSIGN_OR_RETURN(
         local_, LocalRanks::start(
                     {"run", directory_, "--ranks", std::to_string(options_.ranks), "--rendezvous",
                      train::ranks::to_string(group.rendezvous), "--lost-after",
                      fmt::format("{}", options_.lost_after_s), "--log-level", options_.log_level},
-                    options_.ranks));
+                    group.rank, here));
   }
   group.give_up = [this]() -> std::optional<std::string> {
     if (auto reason = asked_to_stop()) return reason;
@@ -375,7 +406,7 @@ int Run::to_end() {
     observer.set_spec(*spec);
     end = trial(*spec, observer);
   } else {
-    RankObserver observer;
+    RankObserver observer(directory_, clock_, /*leads=*/options_.local_rank <= 0);
     end = trial(*spec, observer);
   }
   const TrainerExit code = lost_rank_ ? TrainerExit::kLostRank : exit_of(end.end);
@@ -403,6 +434,10 @@ Status check(const RunOptions& options) {
     return Status(Code::kInvalidArgument, std::move(message));
   };
   if (options.ranks < 1) return bad("--ranks is a number of processes, 1 or more");
+  if (options.local_ranks < 1) return bad("--local-ranks is a number of processes, 1 or more");
+  if (options.local_ranks > 1 && options.rank < 0) {
+    return bad("--local-ranks needs --rank: which is the first of them?");
+  }
   if (!(options.lost_after_s >= 0.1)) return bad("--lost-after takes 0.1 seconds or more");
   if (options.rank < 0) {
     if (options.rendezvous.empty()) return Status::ok();
@@ -411,6 +446,10 @@ Status check(const RunOptions& options) {
   if (options.rank >= options.ranks) {
     return bad(fmt::format("--rank is {}; with --ranks {} it is 0 to {}", options.rank,
                            options.ranks, options.ranks - 1));
+  }
+  if (options.local_ranks > options.ranks - options.rank) {
+    return bad(fmt::format("--local-ranks is {}; from rank {} on there are {}", options.local_ranks,
+                           options.rank, options.ranks - options.rank));
   }
   if (options.ranks > 1 && options.rendezvous.empty()) {
     return bad("--rank needs --rendezvous HOST:PORT, where rank 0 listens");

@@ -92,7 +92,7 @@ ReportLog::~ReportLog() {
 
 Status ReportLog::append(protocol::Report report, bool durable) {
   report.sequence = last_sequence_ + 1;
-  report.wall_ms = clock_->wall_ms();
+  if (report.wall_ms == 0) report.wall_ms = clock_->wall_ms();
   const std::string line = protocol::to_json_line(report) + "\n";
   std::size_t written = 0;
   while (written < line.size()) {

@@ -38,7 +38,7 @@ class ReportLog {
   ReportLog& operator=(ReportLog&&) = delete;
   ~ReportLog();
 
-  /// Appends one line; sequence and wall time are filled in. `durable`: fsynced before it returns.
+  /// Appends one line; the sequence is filled in, and the wall time where it is 0. `durable`: fsynced before it returns.
   /// Errors: kResourceExhausted (disk full; the log then ends in a whole line again), kUnavailable.
   Status append(protocol::Report report, bool durable);
 

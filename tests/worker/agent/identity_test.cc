@@ -36,6 +36,12 @@ TEST(WorkerName, OfAFolderThatAnEarlierVersionUsedIsTheHosts) {
   EXPECT_EQ(*default_worker_name(folder.path(), "renamed"), "box") << "kept from then on";
 }
 
+TEST(Address, IsTheOneOnTheWayToTheCoordinator) {
+  EXPECT_EQ(address_towards("127.0.0.1:7070"), "127.0.0.1");
+  EXPECT_EQ(address_towards("no.such.host.invalid:1"), "");
+  EXPECT_EQ(address_towards("nonsense"), "");
+}
+
 TEST(FolderIdentity, IsOneForAllWhoComeAtOnce) {
   TemporaryFolder folder;
   std::vector<std::string> seen(8);

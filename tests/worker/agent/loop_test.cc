@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "model/shape/architecture.h"
 #include "tests/worker/agent/agent_harness.h"
 #include "tests/worker/agent/temporary_folder.h"
@@ -68,6 +69,10 @@ class FakeCoordinator final : public Link {
       mailbox_.post(Received{session, protocol::LogAck{chunk->ref, log.size()}});
     } else if (const auto* refusal = std::get_if<protocol::Refused>(&message)) {
       refused.push_back(*refusal);
+    } else if (const auto* address = std::get_if<protocol::Rendezvous>(&message)) {
+      rendezvous.push_back(*address);
+    } else if (const auto* member = std::get_if<protocol::MemberEnded>(&message)) {
+      members_ended.push_back(*member);
     } else if (const auto* heartbeat = std::get_if<protocol::Heartbeat>(&message)) {
       beats.push_back(*heartbeat);
       mailbox_.post(Received{session, protocol::HeartbeatAck{heartbeat->serial}});
@@ -97,6 +102,8 @@ class FakeCoordinator final : public Link {
 
   std::vector<protocol::Hello> hellos;
   std::vector<protocol::Refused> refused;
+  std::vector<protocol::Rendezvous> rendezvous;
+  std::vector<protocol::MemberEnded> members_ended;
   std::vector<protocol::Heartbeat> beats;
   std::map<AttemptRef, std::vector<protocol::Report>> reports;
   std::map<AttemptRef, std::string> logs;
@@ -163,8 +170,13 @@ class LoopTest : public testing::Test {
   }
   void assign(const AttemptRef& ref, const std::string& candidate,
               std::vector<std::uint32_t> slots = {0}, std::int64_t progress_limit_ms = 0) {
-    protocol::Assign assign = AgentHarness::assignment(ref, std::move(slots));
+    protocol::Assign assign = assignment(ref, candidate);
+    assign.slots = std::move(slots);
     assign.progress_limit_ms = progress_limit_ms;
+    coordinator_->tell(assign);
+  }
+  static protocol::Assign assignment(const AttemptRef& ref, const std::string& candidate) {
+    protocol::Assign assign = AgentHarness::assignment(ref);
     protocol::TrialSpec& spec = assign.spec;
     spec.sweep_name = "test";
     spec.candidate_name = candidate;
@@ -178,7 +190,7 @@ class LoopTest : public testing::Test {
     a.head_dim = 8;
     a.vocab_size = 64;
     a.widths = shape::uniform_widths(1, 1, 32);
-    coordinator_->tell(assign);
+    return assign;
   }
   bool ended(const AttemptRef& ref) { return coordinator_->end(ref) != nullptr; }
   bool gone(const AttemptRef& ref) { return ended(ref) && !loop_->state().attempts.contains(ref); }
@@ -401,6 +413,59 @@ TEST_F(LoopTest, AFrozenTrainerIsEndedByTheProgressLimit) {
   EXPECT_THAT(coordinator_->end(kA)->message, HasSubstr("no news since step"));
 }
 
+TEST_F(LoopTest, AGangOverTwoWorkersMeetsTrainsAndEnds) {
+  config_.options.address = "127.0.0.1";
+  start_daemon();
+  // A second worker on the same trials folder, with its own coordinator's end.
+  LoopConfig other = config_;
+  other.options.worker_name = "node2";
+  Mailbox mailbox;
+  FakeCoordinator coordinator(mailbox);
+  AgentLoop second(other, clock_, coordinator, mailbox, -1);
+  ASSERT_TRUE(second.start().is_ok());
+  const auto both = [&](const std::function<bool()>& condition) {
+    return run_until([&] {
+      second.run_once();
+      return condition();
+    });
+  };
+  ASSERT_TRUE(both([&] { return second.state().session_phase == SessionPhase::kWelcomed; }));
+  protocol::Assign assign = assignment(kA, "c;steps=20;step_ms=1");
+  assign.slots = {0, 1};
+  assign.gang = {2, 2, 4};
+  coordinator.tell(assign);
+  assign.gang = {0, 2, 4};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(both([&] { return !coordinator_->rendezvous.empty(); }));
+  EXPECT_THAT(coordinator_->rendezvous[0].address, testing::StartsWith("127.0.0.1:"));
+  coordinator.tell(coordinator_->rendezvous[0]);
+  ASSERT_TRUE(both([&] { return ended(kA) && !coordinator.members_ended.empty(); }));
+  EXPECT_EQ(coordinator_->end(kA)->end, EndClass::kCompleted);
+  EXPECT_EQ(coordinator.members_ended[0].end, EndClass::kCompleted);
+  EXPECT_THAT(coordinator.reports, testing::IsEmpty()) << "rank 0's worker speaks for all";
+  EXPECT_TRUE(std::filesystem::exists(config_.trials_dir + "/t41/1.r2"));
+
+  // The other way round: a member is killed.
+  assign = assignment(kB, "c;steps=100000;step_ms=5");
+  assign.slots = {0, 1};
+  assign.gang = {0, 2, 4};
+  coordinator_->rendezvous.clear();
+  coordinator_->tell(assign);
+  assign.gang = {2, 2, 4};
+  coordinator.tell(assign);
+  ASSERT_TRUE(both([&] { return !coordinator_->rendezvous.empty(); }));
+  coordinator.tell(coordinator_->rendezvous[0]);
+  ASSERT_TRUE(both([&] { return steps_reached(kB, 3); }));
+  const auto note =
+      AttemptDirectory(AttemptDirectory::path_of(config_.trials_dir, kB, 2)).read_note();
+  ASSERT_TRUE(note.has_value());
+  ::kill(note->process.pid, SIGKILL);
+  ASSERT_TRUE(both([&] { return ended(kB) && coordinator.members_ended.size() == 2; }));
+  EXPECT_EQ(coordinator_->end(kB)->end, EndClass::kInfrastructure);
+  EXPECT_THAT(coordinator_->end(kB)->message, HasSubstr("lost"));
+  EXPECT_EQ(coordinator.members_ended[1].end, EndClass::kInfrastructure);
+}
+
 TEST_F(LoopTest, ASlotIsFreeWhenTheMemoryOfItsGpuIs) {
   auto bytes = std::make_shared<std::atomic<std::uint64_t>>(0);
   auto asked = std::make_shared<std::atomic<int>>(0);
@@ -439,6 +504,70 @@ TEST_F(LoopTest, GpuMemoryThatStaysInUseMakesTheNodeUnfitUntilItIsFree) {
     mailbox_->post(NodeHealth{});
     return loop_->state().unfit.empty();
   }));
+}
+
+/// Hands out one checkpoint of the fake trainer's kind.
+class FakeCheckpoints final : public CheckpointStore {
+ public:
+  Status upload(const AttemptRef&, const protocol::CheckpointReport& report,
+                const GiveUp&) override {
+    uploaded = report.step;
+    return Status::ok();
+  }
+  Status fetch(const AttemptRef&, const protocol::StoredCheckpoint& stored,
+               const std::string& folder, const GiveUp& give_up) override {
+    ++fetches;
+    while (hangs && !give_up()) ::poll(nullptr, 0, 5);
+    if (hangs) return {Code::kCancelled, "given up"};
+    if (stored.sha256 == "damaged") return {Code::kDataLoss, "damaged"};
+    std::filesystem::create_directories(folder);
+    const std::string state = "{\"step\": " + std::to_string(stored.step) + "}";
+    std::ofstream(folder + "/state.json") << state;
+    std::ofstream(folder + "/manifest.json")
+        << "{\"files\": {\"state.json\": \"" << sha256_hex(state) << "\"}}";
+    return Status::ok();
+  }
+  std::atomic<int> fetches{0};
+  std::atomic<std::int64_t> uploaded{0};
+  std::atomic<bool> hangs{false};
+};
+
+TEST_F(LoopTest, ACheckpointThatIsNotHereIsFetchedBeforeTheTrainerStarts) {
+  FakeCheckpoints store;
+  config_.checkpoints = &store;
+  start_daemon();
+  protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
+  assign.stored = {{1, 30, "damaged", 10}, {1, 20, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return gone(kB); }));
+  const auto& first = coordinator_->reports[kB].at(0).body;
+  EXPECT_EQ(std::get<protocol::StartedReport>(first).resumed_step, 20)
+      << "the older one, since the newest cannot be fetched";
+  EXPECT_EQ(store.fetches, 2);
+  ASSERT_TRUE(run_until([&] { return store.uploaded == 40; })) << "its own last one is brought";
+
+  // The folder has step 40 by now: nothing is fetched.
+  assign = assignment(attempt_ref(41, 3), "c;steps=50;step_ms=1");
+  assign.stored = {{2, 40, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return gone(attempt_ref(41, 3)); }));
+  EXPECT_EQ(store.fetches, 2);
+  loop_.reset();  // before the store
+}
+
+TEST_F(LoopTest, AStopEndsTheFetchingOfACheckpoint) {
+  FakeCheckpoints store;
+  store.hangs = true;
+  config_.checkpoints = &store;
+  start_daemon();
+  protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
+  assign.stored = {{1, 20, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return store.fetches == 1; }));
+  coordinator_->tell(protocol::Stop{kB, protocol::StopReason::kPaused, false});
+  ASSERT_TRUE(run_until([&] { return coordinator_->has_refused(kB); }));
+  EXPECT_EQ(coordinator_->refused[0].end, EndClass::kStopped);
+  loop_.reset();
 }
 
 /// Processes of an attempt, by the mark in their environment, and sleepers without any.

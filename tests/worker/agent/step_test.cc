@@ -855,6 +855,79 @@ TEST(AgentOffline, TrainersGoOnUntilTheLimitThenStop) {
   EXPECT_EQ(sent_sequences(agent.connect({{kA, true, 0, 0}})), range(1, 2)) << "nothing is lost";
 }
 
+// ---- checkpoints for the coordinator's store
+
+Report checkpoint_report(std::uint64_t sequence, std::int64_t step) {
+  return {sequence, 0, protocol::CheckpointReport{step, "checkpoints/x", "sum", 5}};
+}
+
+TEST(AgentUpload, ACheckpointTravelsWhenItsReportIsStored) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1), checkpoint_report(2, 10), metric(3), checkpoint_report(4, 20),
+                     metric(5)};
+  EXPECT_THAT(of<UploadCheckpoint>(agent.wait(200)), IsEmpty());
+  EXPECT_THAT(of<UploadCheckpoint>(agent.acknowledge(kA, 1)), IsEmpty());
+  const auto uploads = of<UploadCheckpoint>(agent.acknowledge(kA, 5));
+  ASSERT_THAT(uploads, SizeIs(1)) << "the newest alone";
+  EXPECT_EQ(uploads[0].checkpoint.step, 20);
+  EXPECT_EQ(uploads[0].ref, kA);
+}
+
+TEST(AgentUpload, AlsoWhenAWelcomeTellsThatItIsStored) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {metric(1), checkpoint_report(2, 10)};
+  agent.wait(200);
+  agent.lose_session();
+  agent.wait(1000);
+  agent.apply(SessionOpened{agent.state.session});
+  EXPECT_THAT(of<UploadCheckpoint>(agent.welcome({{kA, true, 2, 0}})), SizeIs(1));
+}
+
+TEST(AgentUpload, AWorkerThatDrainsEndsWhenItsCheckpointsHaveArrivedOrTheLimitPasses) {
+  for (const bool arrives : {true, false}) {
+    AgentOptions options = AgentHarness::default_options();
+    options.upload_limit_ms = 60'000;
+    AgentHarness agent(options);
+    agent.start();
+    agent.connect();
+    agent.run_trainer(kA);
+    agent.apply(DrainRequested{"SIGTERM"});
+    agent.files[kA] = {checkpoint_report(1, 10), end_report(2, EndClass::kStopped)};
+    agent.apply(TrainerExited{kA, {6, {}}});
+    Effects effects = agent.acknowledge(kA, 2);
+    EXPECT_THAT(of<UploadCheckpoint>(effects), SizeIs(1));
+    EXPECT_THAT(of<Exit>(effects), IsEmpty());
+    for (int i = 0; i < 10; ++i) {
+      agent.receive(protocol::HeartbeatAck{1});
+      EXPECT_THAT(of<Exit>(agent.wait(5'000)), IsEmpty());
+    }
+    if (arrives) {
+      EXPECT_THAT(of<Exit>(agent.apply(CheckpointUploaded{kA, 10})), SizeIs(1));
+    } else {
+      EXPECT_THAT(of<Exit>(agent.wait(15'000)), SizeIs(1));
+    }
+  }
+}
+
+TEST(AgentUpload, AStopWhileACheckpointIsFetchedCancelsTheStart) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.assign(kA);
+  EXPECT_THAT(
+      of<CancelStart>(agent.receive(protocol::Stop{kA, protocol::StopReason::kPaused, false})),
+      SizeIs(1));
+  const auto refused = sent<protocol::Refused>(agent.apply(SpawnFailed{kA, "not wanted"}));
+  ASSERT_THAT(refused, SizeIs(1));
+  EXPECT_EQ(refused[0].end, EndClass::kStopped) << "nobody's fault";
+}
+
 // ---- draining and leaving
 
 TEST(AgentDrain, FinishesWhatRunsTakesNothingNewAndLeaves) {

@@ -1,0 +1,425 @@
+// See artifacts.h.
+#include "storage/artifacts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+
+namespace tailor::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kFilesMax = 64;
+constexpr const char* kPart = ".part";
+constexpr const char* kManifest = "manifest.json";
+
+/// The database is on this disk too: artifacts leave so much of it free.
+constexpr std::uint64_t kReserveBytes = 5ull << 30;
+constexpr std::uint64_t kReserveShare = 20;  // a twentieth of a small disk
+
+/// Why `wanted` more bytes would leave too little of the disk; "" = they would not.
+std::string too_full(const std::string& root, std::uint64_t wanted) {
+  struct statvfs status {};
+  if (::statvfs(root.c_str(), &status) != 0) return {};
+  const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
+  const std::uint64_t total = std::uint64_t{status.f_blocks} * status.f_frsize;
+  const std::uint64_t reserve = std::min(kReserveBytes, total / kReserveShare);
+  if (free >= reserve && free - reserve >= wanted) return {};
+  return fmt::format("the disk of {} has {} MiB free; {} MiB more would leave less than {} MiB",
+                     root, free >> 20, wanted >> 20, reserve >> 20);
+}
+
+bool is_hash(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 200 && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+}
+
+Status check(const ArtifactKey& key, const std::vector<ArtifactFile>& files) {
+  const auto bad = [](std::string why) { return Status(Code::kInvalidArgument, std::move(why)); };
+  if (!is_hash(key.sha256)) return bad("an artifact needs the SHA-256 of its manifest");
+  if (key.step < 0) return bad(fmt::format("an artifact of step {}", key.step));
+  if (files.empty() || files.size() > kFilesMax) {
+    return bad(
+        fmt::format("an artifact of {} files; 1 to {} are allowed", files.size(), kFilesMax));
+  }
+  std::set<std::string_view> names;
+  bool has_manifest = false;
+  for (const ArtifactFile& file : files) {
+    if (!is_plain_name(file.name)) return bad("an artifact's file has no plain name");
+    if (!names.insert(file.name).second) return bad("an artifact names " + file.name + " twice");
+    if (!is_hash(file.sha256)) return bad(file.name + " needs a SHA-256");
+    has_manifest = has_manifest || (file.name == kManifest && file.sha256 == key.sha256);
+  }
+  if (!has_manifest) return bad("an artifact needs the manifest.json that it is named by");
+  return Status::ok();
+}
+
+std::uint64_t sum_of(const std::vector<ArtifactFile>& files) {
+  std::uint64_t sum = 0;
+  for (const ArtifactFile& file : files) sum += file.bytes;
+  return sum;
+}
+
+std::string to_text(const ArtifactKey& key, const std::vector<ArtifactFile>& files) {
+  json j = {{"attempt", key.attempt.number},
+            {"generation", key.generation},
+            {"step", key.step},
+            {"sha256", key.sha256},
+            {"files", json::array()}};
+  for (const ArtifactFile& file : files) {
+    j["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
+  return j.dump(1) + "\n";
+}
+
+/// files.json of a folder of trial `trial`.
+Result<std::pair<ArtifactKey, std::vector<ArtifactFile>>> from_folder(TrialId trial,
+                                                                      const std::string& folder) {
+  TAILOR_ASSIGN_OR_RETURN(const std::string text, read_file(folder + "/files.json", 1 << 20));
+  const auto parsed = parse_json(text);
+  if (!parsed) return error(Code::kDataLoss, parsed.error().message());
+  try {
+    ArtifactKey key{{trial, parsed->at("attempt").get<std::uint32_t>()},
+                    parsed->at("generation").get<std::uint64_t>(),
+                    parsed->at("step").get<std::int64_t>(),
+                    parsed->at("sha256").get<std::string>()};
+    std::vector<ArtifactFile> files;
+    for (const json& file : parsed->at("files")) {
+      files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(),
+                       file.at("sha256").get<std::string>()});
+    }
+    TAILOR_RETURN_IF_ERROR(check(key, files));
+    return std::pair(std::move(key), std::move(files));
+  } catch (const json::exception& problem) {
+    return error(Code::kDataLoss, problem.what());
+  }
+}
+
+Result<std::uint64_t> size_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) return static_cast<std::uint64_t>(status.st_size);
+  if (errno == ENOENT) return 0;
+  return error(errno_status(errno, "measure", path));
+}
+
+}  // namespace
+
+Garbage garbage_of(const std::vector<Artifact>& all,
+                   const std::function<ArtifactUse(TrialId)>& use_of) {
+  std::map<TrialId, const Artifact*> newest;
+  const auto age = [](const Artifact& a) {
+    return std::tuple(a.key.generation, a.key.step, a.key.attempt.number);
+  };
+  for (const Artifact& artifact : all) {
+    const Artifact*& best = newest[artifact.key.attempt.trial];
+    if (best == nullptr || age(*best) < age(artifact)) best = &artifact;
+  }
+  Garbage garbage;
+  for (const Artifact& artifact : all) {
+    const TrialId trial = artifact.key.attempt.trial;
+    const ArtifactUse use = use_of(trial);
+    const bool last = newest.at(trial) == &artifact;
+    if (!last || use == ArtifactUse::kCompleted) {
+      garbage.now.push_back(artifact.key);
+    } else if (use != ArtifactUse::kOpen) {
+      garbage.for_space.push_back(artifact.key);
+    }
+  }
+  return garbage;
+}
+
+std::string ArtifactStore::folder_of(const ArtifactKey& key) const {
+  std::string name = std::to_string(key.attempt.number);
+  if (key.generation != 0) name += fmt::format("-{:x}", key.generation);
+  return fmt::format("{}/{}/{}-{:09}-{}", root_, key.attempt.trial.to_string(), name, key.step,
+                     key.sha256.substr(0, 16));
+}
+
+Result<std::unique_ptr<ArtifactStore>> ArtifactStore::open(const std::string& root,
+                                                           std::uint64_t quota_bytes,
+                                                           std::vector<std::string>* warnings) {
+  std::error_code failure;
+  fs::create_directories(root, failure);
+  if (failure) return error(errno_status(failure.value(), "create", root));
+  std::unique_ptr<ArtifactStore> store(new ArtifactStore(root, quota_bytes));
+  store->load(warnings);
+  return store;
+}
+
+void ArtifactStore::load(std::vector<std::string>* warnings) {
+  std::error_code failure;
+  for (fs::directory_iterator trial_at(root_, failure), end; !failure && trial_at != end;
+       trial_at.increment(failure)) {
+    const auto trial = TrialId::parse(trial_at->path().filename().string());
+    if (!trial) continue;
+    std::error_code inner;
+    for (fs::directory_iterator at(trial_at->path(), inner); !inner && at != end;
+         at.increment(inner)) {
+      const std::string folder = at->path().string();
+      const bool whole = !folder.ends_with(kPart);
+      auto found = from_folder(*trial, folder);
+      if (!found || folder != folder_of(found->first) + (whole ? "" : kPart)) {
+        warnings->push_back(
+            fmt::format("{} is passed by: {}", folder,
+                        found ? "its name is another one's" : found.error().message()));
+        continue;
+      }
+      Entry entry;
+      entry.bytes = sum_of(found->second);
+      entry.files = std::move(found->second);
+      entry.whole = whole;
+      entries_.insert_or_assign(std::move(found->first), std::move(entry));
+    }
+  }
+}
+
+std::vector<Artifact> ArtifactStore::list() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Artifact> all;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.whole) all.push_back({key, entry.bytes});
+  }
+  return all;
+}
+
+std::optional<Artifact> ArtifactStore::find(TrialId trial, std::string_view sha256) const {
+  const std::scoped_lock lock(mutex_);
+  for (auto at = entries_.lower_bound({{trial, 0}, 0, 0, ""});
+       at != entries_.end() && at->first.attempt.trial == trial; ++at) {
+    if (at->second.whole && at->first.sha256 == sha256)
+      return Artifact{at->first, at->second.bytes};
+  }
+  return std::nullopt;
+}
+
+std::uint64_t ArtifactStore::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  std::uint64_t sum = 0;
+  for (const auto& [key, entry] : entries_) sum += entry.bytes;
+  return sum;
+}
+
+std::optional<ArtifactStore::Entry> ArtifactStore::entry(const ArtifactKey& key) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
+                                                     const std::vector<ArtifactFile>& files) {
+  TAILOR_RETURN_IF_ERROR(check(key, files));
+  const std::string folder = folder_of(key) + kPart;
+  bool is_new = false;
+  Entry current;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto found = entries_.find(key);
+    is_new = found == entries_.end();
+    if (is_new) {
+      std::uint64_t used = 0;
+      for (const auto& [other, entry] : entries_) used += entry.bytes;
+      const std::uint64_t wanted = sum_of(files);
+      if (wanted > quota_bytes_ || used > quota_bytes_ - wanted) {
+        return error(Code::kResourceExhausted,
+                     fmt::format("the artifact store holds {} of {} MiB; {} MiB more do not fit",
+                                 used >> 20, quota_bytes_ >> 20, wanted >> 20));
+      }
+      if (std::string why = too_full(root_, wanted); !why.empty()) {
+        return error(Code::kResourceExhausted, std::move(why));
+      }
+      Entry entry;
+      entry.files = files;
+      entry.bytes = wanted;
+      current = entries_.emplace(key, std::move(entry)).first->second;
+    } else {
+      current = found->second;
+    }
+  }
+  if (current.whole) return Progress{true, {}};
+  if (current.files != files) {
+    return error(Code::kFailedPrecondition, "it was announced before with other files");
+  }
+  const std::scoped_lock busy(*current.busy);
+  if (is_new) {
+    const auto make = [&]() -> Status {
+      std::error_code failure;
+      fs::create_directories(folder + "/data", failure);
+      if (failure) return errno_status(failure.value(), "create", folder);
+      return write_file_atomic(folder + "/files.json", to_text(key, files));
+    };
+    if (const Status made = make(); !made) {
+      std::error_code ignored;
+      fs::remove_all(folder, ignored);
+      const std::scoped_lock lock(mutex_);
+      entries_.erase(key);
+      return error(made);
+    }
+  }
+  Progress progress;
+  for (const ArtifactFile& file : files) {
+    TAILOR_ASSIGN_OR_RETURN(progress.bytes[file.name], size_of(folder + "/data/" + file.name));
+  }
+  return progress;
+}
+
+Status ArtifactStore::write(const ArtifactKey& key, std::string_view name, std::uint64_t offset,
+                            std::string_view bytes) {
+  const auto current = entry(key);
+  if (!current || current->whole) {
+    return {Code::kNotFound, "this artifact was not announced, or is whole already"};
+  }
+  const auto file = std::find_if(current->files.begin(), current->files.end(),
+                                 [&](const ArtifactFile& one) { return one.name == name; });
+  if (file == current->files.end()) {
+    return {Code::kNotFound, fmt::format("{} was not announced", name)};
+  }
+  const std::scoped_lock busy(*current->busy);
+  const std::string path = folder_of(key) + kPart + "/data/" + file->name;
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(path));
+  if (offset != size || bytes.size() > file->bytes - std::min(file->bytes, size)) {
+    return {Code::kOutOfRange, fmt::format("{} has {} of {} bytes; {} more were sent for offset {}",
+                                           name, size, file->bytes, bytes.size(), offset)};
+  }
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return errno_status(errno, "open", path);
+  std::size_t done = 0;
+  int failure = 0;
+  while (done < bytes.size() && failure == 0) {
+    const ssize_t wrote =
+        ::pwrite(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (wrote >= 0) {
+      done += static_cast<std::size_t>(wrote);
+    } else if (errno != EINTR) {
+      failure = errno;
+    }
+  }
+  // What is half written would be taken for what the caller sent; it is verified, but late.
+  if (failure != 0 && ::ftruncate(fd, static_cast<off_t>(offset)) != 0) failure = errno;
+  ::close(fd);
+  return failure == 0 ? Status::ok() : errno_status(failure, "write", path);
+}
+
+Status ArtifactStore::finish(const ArtifactKey& key) {
+  const auto current = entry(key);
+  if (!current) return {Code::kNotFound, "this artifact was not announced"};
+  if (current->whole) return Status::ok();
+  const std::scoped_lock busy(*current->busy);
+  const std::string folder = folder_of(key), part = folder + kPart;
+  for (const ArtifactFile& file : current->files) {
+    const std::string path = part + "/data/" + file.name;
+    TAILOR_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(path));
+    if (size != file.bytes) {
+      return {Code::kFailedPrecondition,
+              fmt::format("{} has {} of {} bytes", file.name, size, file.bytes)};
+    }
+    if (size == 0 && ::access(path.c_str(), F_OK) != 0) {
+      TAILOR_RETURN_IF_ERROR(write_file_atomic(path, "", false));
+    }
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno_status(errno, "open", path);
+    const bool synced = ::fsync(fd) == 0;
+    const int failure = errno;
+    ::close(fd);
+    if (!synced) return errno_status(failure, "sync", path);
+    TAILOR_ASSIGN_OR_RETURN(const std::string hash, sha256_file(path));
+    if (hash != file.sha256) {
+      ::unlink(path.c_str());
+      return {Code::kDataLoss,
+              fmt::format("{} is not what was announced (SHA-256 {}..., not {}...): send it again",
+                          file.name, hash.substr(0, 12), file.sha256.substr(0, 12))};
+    }
+  }
+  TAILOR_RETURN_IF_ERROR(sync_directory(part + "/data"));
+  TAILOR_RETURN_IF_ERROR(sync_directory(part));
+  if (::rename(part.c_str(), folder.c_str()) != 0) return errno_status(errno, "rename", part);
+  TAILOR_RETURN_IF_ERROR(sync_directory(folder.substr(0, folder.find_last_of('/'))));
+  TAILOR_RETURN_IF_ERROR(sync_directory(root_));
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = entries_.find(key); found != entries_.end()) found->second.whole = true;
+  return Status::ok();
+}
+
+Result<std::vector<ArtifactFile>> ArtifactStore::files(const ArtifactKey& key) const {
+  const auto current = entry(key);
+  if (!current || !current->whole) return error(Code::kNotFound, "no such artifact");
+  return current->files;
+}
+
+Result<std::string> ArtifactStore::read(const ArtifactKey& key, std::string_view name,
+                                        std::uint64_t offset, std::size_t bytes_max) const {
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<ArtifactFile> all, files(key));
+  const bool known = std::any_of(all.begin(), all.end(),
+                                 [&](const ArtifactFile& one) { return one.name == name; });
+  if (!known) return error(Code::kNotFound, fmt::format("the artifact has no file {}", name));
+  const std::string path = folder_of(key) + "/data/" + std::string(name);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return error(errno_status(errno, "open", path));
+  std::string bytes(bytes_max, '\0');
+  const Result<std::size_t> got = read_at(fd, bytes.data(), bytes_max, offset, path);
+  ::close(fd);
+  if (!got) return error(got.error());
+  bytes.resize(*got);
+  return bytes;
+}
+
+Status ArtifactStore::remove(const ArtifactKey& key) {
+  const auto current = entry(key);
+  if (!current) return Status::ok();
+  const std::scoped_lock busy(*current->busy);
+  {
+    const std::scoped_lock lock(mutex_);
+    entries_.erase(key);
+  }
+  // Not whole any more before anything of it goes.
+  const std::string folder = folder_of(key), part = folder + kPart;
+  if (current->whole && ::rename(folder.c_str(), part.c_str()) != 0 && errno != ENOENT) {
+    return errno_status(errno, "rename", folder);
+  }
+  std::error_code failure;
+  fs::remove_all(part, failure);
+  if (failure) return errno_status(failure.value(), "remove", part);
+  ::rmdir(part.substr(0, part.find_last_of('/')).c_str());  // the trial's, when it was the last
+  return Status::ok();
+}
+
+void ArtifactStore::remove_stale_parts(std::int64_t before_s) {
+  std::vector<ArtifactKey> stale;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [key, entry] : entries_) {
+      if (entry.whole) continue;
+      struct stat status {};
+      const std::string data = folder_of(key) + kPart + "/data";
+      std::int64_t latest = 0;
+      if (::stat(data.c_str(), &status) == 0) latest = status.st_mtime;
+      for (const ArtifactFile& file : entry.files) {
+        if (::stat((data + "/" + file.name).c_str(), &status) == 0)
+          latest = std::max<std::int64_t>(latest, status.st_mtime);
+      }
+      if (latest < before_s) stale.push_back(key);
+    }
+  }
+  for (const ArtifactKey& key : stale) static_cast<void>(remove(key));
+}
+
+}  // namespace tailor::storage

@@ -1,0 +1,33 @@
+// Pruning: what old trials leave on a node's disk is removed by rules that the user sets. Only what
+// nobody works in, and never the newest checkpoint of a trial that has not completed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace tailor::agent {
+
+/// Ages since anything in a trial's folder changed; 0 = never.
+struct PruneRules {
+  /// Superseded checkpoints, and all of completed trials.
+  std::int64_t checkpoints_after_ms = 0;
+  /// Everything of completed trials: reports, logs and artifacts too.
+  std::int64_t folders_after_ms = 0;
+};
+
+struct Pruned {
+  std::uint64_t checkpoints = 0;
+  std::uint64_t folders = 0;  ///< of trials
+  std::uint64_t bytes = 0;
+  std::vector<std::string> failures;  ///< what could not be removed, and why
+};
+
+/// Looks through the trials folder once. A trial with an attempt under way (a worker.json, of
+/// whatever worker) is passed by. Errors: the folder cannot be read.
+Result<Pruned> prune(const std::string& trials_dir, const PruneRules& rules, WallMs now_ms);
+
+}  // namespace tailor::agent

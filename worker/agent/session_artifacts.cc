@@ -1,0 +1,239 @@
+// See session_artifacts.h: chunk by chunk, each call with a deadline.
+#include "worker/agent/session_artifacts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "protocol/channel.h"
+#include "tailor/v1/artifact.grpc.pb.h"
+#include "worker/agent/checkpoint_files.h"
+
+namespace tailor::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kChunkBytes = 1 << 20;
+constexpr auto kCallLimit = std::chrono::seconds(60);
+constexpr auto kLook = std::chrono::milliseconds(50);    // between two looks at give_up
+constexpr auto kVerifyLimit = std::chrono::minutes(30);  // FinishUpload reads all of it
+
+Status from_grpc(const grpc::Status& status) {
+  if (status.ok()) return Status::ok();
+  return Status(static_cast<Code>(status.error_code()), status.error_message());
+}
+
+/// Keeps a transfer below a rate.
+class Pace {
+ public:
+  explicit Pace(std::uint64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+  void moved(std::size_t bytes) {
+    if (bytes_per_s_ == 0) return;
+    bytes_ += bytes;
+    const std::chrono::duration<double> due(static_cast<double>(bytes_) /
+                                            static_cast<double>(bytes_per_s_));
+    std::this_thread::sleep_until(
+        begin_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(due));
+  }
+
+ private:
+  const std::uint64_t bytes_per_s_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::uint64_t bytes_ = 0;
+};
+
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+const Status kGivenUp(Code::kCancelled, "given up");
+
+}  // namespace
+
+struct ArtifactClient::Impl {
+  std::unique_ptr<v1::ArtifactService::Stub> stub;
+  std::uint64_t bytes_per_s = 0;
+
+  template <typename Request, typename Response>
+  using Method = void (v1::ArtifactService::Stub::async::*)(grpc::ClientContext*, const Request*,
+                                                            Response*,
+                                                            std::function<void(grpc::Status)>);
+
+  /// One call to its end, which comes soon once `give_up` says so.
+  template <typename Request, typename Response>
+  Result<Response> call(Method<Request, Response> method, const Request& request,
+                        const GiveUp& give_up,
+                        std::chrono::system_clock::duration limit = kCallLimit) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + limit);
+    Response response;
+    // Shared: it may still be in use when the future is ready already.
+    const auto promise = std::make_shared<std::promise<grpc::Status>>();
+    std::future<grpc::Status> ended = promise->get_future();
+    (stub->async()->*method)(&context, &request, &response, [promise](grpc::Status status) {
+      promise->set_value(std::move(status));
+    });
+    while (ended.wait_for(kLook) != std::future_status::ready) {
+      if (give_up()) context.TryCancel();
+    }
+    const Status status = from_grpc(ended.get());
+    if (!status) return error(status);
+    return response;
+  }
+
+  Status send_file(const v1::ArtifactKey& key, const std::string& folder,
+                   const CheckpointFile& file, std::uint64_t from, Pace& pace,
+                   const GiveUp& give_up) {
+    const std::string path = folder + "/" + file.name;
+    const Descriptor in{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (in.fd < 0) return errno_status(errno, "open", path);
+    while (from < file.bytes) {
+      if (give_up()) return kGivenUp;
+      v1::WriteChunkRequest request;
+      *request.mutable_key() = key;
+      request.set_file(file.name);
+      request.set_offset(from);
+      std::string& data = *request.mutable_data();
+      data.resize(std::min<std::uint64_t>(kChunkBytes, file.bytes - from));
+      TAILOR_ASSIGN_OR_RETURN(const std::size_t got,
+                              read_at(in.fd, data.data(), data.size(), from, path));
+      if (got != data.size()) return {Code::kNotFound, path + " has become shorter"};
+      TAILOR_RETURN_IF_ERROR(
+          status_of(call(&v1::ArtifactService::Stub::async::WriteChunk, request, give_up)));
+      from += got;
+      pace.moved(got);
+    }
+    return Status::ok();
+  }
+
+  Status receive_file(const v1::ArtifactKey& key, const std::string& folder,
+                      const v1::ArtifactFile& file, Pace& pace, const GiveUp& give_up) {
+    if (file.name().empty() || file.name().find('/') != std::string::npos || file.name() == "..") {
+      return {Code::kDataLoss, "the coordinator names a file that is none"};
+    }
+    const std::string path = folder + "/" + file.name();
+    Descriptor out{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+    if (out.fd < 0) return errno_status(errno, "create", path);
+    for (std::uint64_t at = 0; at < file.bytes();) {
+      if (give_up()) return kGivenUp;
+      v1::ReadChunkRequest request;
+      *request.mutable_key() = key;
+      request.set_file(file.name());
+      request.set_offset(at);
+      request.set_bytes_max(kChunkBytes);
+      TAILOR_ASSIGN_OR_RETURN(const v1::ReadChunkResponse chunk,
+                              call(&v1::ArtifactService::Stub::async::ReadChunk, request, give_up));
+      if (chunk.data().empty()) return {Code::kDataLoss, file.name() + " ends early"};
+      for (std::size_t done = 0; done < chunk.data().size();) {
+        const ssize_t wrote =
+            ::write(out.fd, chunk.data().data() + done, chunk.data().size() - done);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return errno_status(errno, "write", path);
+        done += static_cast<std::size_t>(wrote);
+      }
+      at += chunk.data().size();
+      pace.moved(chunk.data().size());
+    }
+    if (::fsync(out.fd) != 0) return errno_status(errno, "sync", path);
+    TAILOR_ASSIGN_OR_RETURN(const std::string hash, sha256_file(path));
+    if (hash == file.sha256()) return Status::ok();
+    return {Code::kDataLoss, fmt::format("{} did not arrive as it was stored", file.name())};
+  }
+};
+
+ArtifactClient::ArtifactClient(const std::string& target, std::uint64_t bytes_per_s)
+    : impl_(std::make_unique<Impl>()) {
+  grpc::ChannelArguments arguments;
+  // Apart from the session's connection: chunks must not stand before heartbeats.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  impl_->stub = v1::ArtifactService::NewStub(protocol::open_channel(target, std::move(arguments)));
+  impl_->bytes_per_s = bytes_per_s;
+}
+
+ArtifactClient::~ArtifactClient() = default;
+
+Status ArtifactClient::upload(const protocol::AttemptRef& ref,
+                              const protocol::CheckpointReport& report, const GiveUp& give_up) {
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<CheckpointFile> files,
+                          checkpoint_files(report.path, report.sha256));
+  v1::BeginUploadRequest begin;
+  begin.mutable_key()->set_trial(ref.attempt.trial.value);
+  begin.mutable_key()->set_attempt(ref.attempt.number);
+  begin.mutable_key()->set_token(ref.token);
+  begin.mutable_key()->set_step(report.step);
+  begin.mutable_key()->set_sha256(report.sha256);
+  for (const CheckpointFile& file : files) {
+    v1::ArtifactFile* one = begin.add_files();
+    one->set_name(file.name);
+    one->set_bytes(file.bytes);
+    one->set_sha256(file.sha256);
+  }
+  TAILOR_ASSIGN_OR_RETURN(
+      const v1::BeginUploadResponse begun,
+      impl_->call(&v1::ArtifactService::Stub::async::BeginUpload, begin, give_up));
+  if (begun.whole()) return Status::ok();
+  Pace pace(impl_->bytes_per_s);
+  for (const CheckpointFile& file : files) {
+    const auto there = begun.bytes().find(file.name);
+    const std::uint64_t from = there == begun.bytes().end() ? 0 : there->second;
+    TAILOR_RETURN_IF_ERROR(impl_->send_file(begin.key(), report.path, file, from, pace, give_up));
+  }
+  v1::FinishUploadRequest finish;
+  *finish.mutable_key() = begin.key();
+  return status_of(
+      impl_->call(&v1::ArtifactService::Stub::async::FinishUpload, finish, give_up, kVerifyLimit));
+}
+
+Status ArtifactClient::fetch(const protocol::AttemptRef& ref,
+                             const protocol::StoredCheckpoint& stored, const std::string& folder,
+                             const GiveUp& give_up) {
+  v1::DescribeArtifactRequest request;
+  request.set_trial(ref.attempt.trial.value);
+  request.set_attempt(ref.attempt.number);
+  request.set_token(ref.token);
+  request.set_sha256(stored.sha256);
+  TAILOR_ASSIGN_OR_RETURN(
+      const v1::DescribeArtifactResponse description,
+      impl_->call(&v1::ArtifactService::Stub::async::DescribeArtifact, request, give_up));
+  const std::size_t slash = folder.find_last_of('/');
+  const std::string parent = folder.substr(0, slash);
+  // A name that no trainer takes for a checkpoint.
+  const std::string part =
+      fmt::format("{}/.fetch-{}-{:x}", parent, folder.substr(slash + 1), ref.token);
+  std::error_code failure;
+  fs::remove_all(part, failure);
+  fs::create_directories(part, failure);
+  if (failure) return errno_status(failure.value(), "create", part);
+  const auto receive = [&]() -> Status {
+    Pace pace(impl_->bytes_per_s);
+    for (const v1::ArtifactFile& file : description.files()) {
+      TAILOR_RETURN_IF_ERROR(impl_->receive_file(description.key(), part, file, pace, give_up));
+    }
+    // What was asked for, whatever the coordinator calls it.
+    TAILOR_RETURN_IF_ERROR(status_of(checkpoint_files(part, stored.sha256)));
+    TAILOR_RETURN_IF_ERROR(sync_directory(part));
+    if (::rename(part.c_str(), folder.c_str()) != 0) return errno_status(errno, "rename", part);
+    return sync_directory(parent);
+  };
+  const Status received = receive();
+  if (!received) fs::remove_all(part, failure);
+  return received;
+}
+
+}  // namespace tailor::agent
