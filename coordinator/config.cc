@@ -39,6 +39,23 @@ Status check_address(std::string_view name, const std::string& address, bool ins
   return Status::ok();
 }
 
+/// [quarantine]
+void read_quarantine(ConfigTable& root, Config& config) {
+  auto table = root.table("quarantine");
+  if (!table) return;
+  config.quarantine_after = static_cast<std::uint32_t>(
+      table->integer_in("after", 1, 1'000'000).value_or(config.quarantine_after));
+  config.quarantine_probe_ms =
+      table->parsed<std::int64_t>("probe", parse_duration_ms).value_or(config.quarantine_probe_ms);
+  if (table->has("patterns")) {
+    config.quarantine_patterns.clear();
+    for (const ConfigValue& pattern : table->array("patterns")) {
+      if (const auto text = pattern.as_string()) config.quarantine_patterns.push_back(*text);
+    }
+  }
+  (void)table->finish();  // noted in the document
+}
+
 }  // namespace
 
 Result<Config> parse_config(std::string_view toml, const std::string& file, Config config) {
@@ -58,6 +75,8 @@ Result<Config> parse_config(std::string_view toml, const std::string& file, Conf
   config.lease_ms = root.parsed<std::int64_t>("lease", parse_duration_ms).value_or(config.lease_ms);
   config.backoff_ms =
       root.parsed<std::int64_t>("backoff", parse_duration_ms).value_or(config.backoff_ms);
+  config.preemption = root.boolean("preemption").value_or(config.preemption);
+  read_quarantine(root, config);
   config.log_level =
       root.one_of("log_level", {kLogLevels.begin(), kLogLevels.end()}).value_or(config.log_level);
   config.port_file = root.string("port_file").value_or(config.port_file);
@@ -100,6 +119,24 @@ Status validate(const Config& config) {
     return {Code::kInvalidArgument,
             fmt::format("backoff = {} ms: allowed are 0 to 5 min", config.backoff_ms)};
   }
+  if (config.quarantine_probe_ms < 1'000 || config.quarantine_probe_ms > 86'400'000) {
+    return {Code::kInvalidArgument, fmt::format("quarantine.probe = {} ms: allowed are 1 s to 24 h",
+                                                config.quarantine_probe_ms)};
+  }
+  for (const std::string& pattern : config.quarantine_patterns) {
+    if (pattern.size() >= 4 && pattern.size() <= 200 && pattern.find('\n') == std::string::npos) {
+      continue;
+    }
+    return {Code::kInvalidArgument,
+            fmt::format("quarantine.patterns has \"{}\": allowed are texts of 4 to 200 bytes "
+                        "within a line",
+                        pattern.substr(0, 200))};
+  }
+  if (config.quarantine_patterns.size() > 64) {
+    return {Code::kInvalidArgument,
+            fmt::format("quarantine.patterns has {} texts: allowed are up to 64",
+                        config.quarantine_patterns.size())};
+  }
   if (std::find(kLogLevels.begin(), kLogLevels.end(), config.log_level) == kLogLevels.end()) {
     return {Code::kInvalidArgument,
             fmt::format("log_level = {}: allowed are debug, info, warn, error", config.log_level)};
@@ -112,10 +149,13 @@ std::string describe(const Config& config) {
       "database=\"{}\" listen=\"{}\" http=\"{}\" allowed_hosts=[{}] heartbeat=\"{} ms\" lease=\"{} "
       "ms\" "
       "backoff=\"{} ms\" log_level=\"{}\" port_file=\"{}\" insecure={} "
-      "artifacts=\"{}\" artifacts_quota={} allow_network_file_system={}",
+      "artifacts=\"{}\" artifacts_quota={} allow_network_file_system={} preemption={} "
+      "quarantine.after={} quarantine.probe=\"{} ms\" quarantine.patterns=[\"{}\"]",
       config.database, config.listen, config.http, fmt::join(config.allowed_hosts, ", "),
       config.heartbeat_ms, config.lease_ms, config.backoff_ms, config.log_level, config.port_file,
-      config.insecure, config.artifacts, config.artifacts_quota, config.allow_network_file_system);
+      config.insecure, config.artifacts, config.artifacts_quota, config.allow_network_file_system,
+      config.preemption, config.quarantine_after, config.quarantine_probe_ms,
+      fmt::join(config.quarantine_patterns, "\", \""));
 }
 
 Result<CommandLine> parse_command_line(int argc, const char* const* argv) {

@@ -18,10 +18,17 @@ struct Config {
   std::int64_t heartbeat_ms = 5'000;       ///< asked of workers
   std::int64_t lease_ms = 30'000;          ///< of an attempt without heartbeats
   std::int64_t backoff_ms = 2'000;         ///< before the second attempt after a failure
-  std::string log_level = "info";          ///< debug | info | warn | error
-  std::string port_file;                   ///< "" = none; JSON with the ports in use, once serving
-  bool insecure = false;  ///< allow addresses other than loopback without TLS and tokens
-  std::string artifacts;  ///< folder of workers' checkpoints; default: DATABASE.artifacts
+  bool preemption = true;  ///< trials of higher priority may stop running ones of lower
+  /// Times in a row that attempts went wrong on a worker before it is quarantined.
+  std::uint32_t quarantine_after = 3;
+  std::int64_t quarantine_probe_ms = 300'000;  ///< before one trial tries such a worker again
+  /// Log lines with one of these texts quarantine the worker until someone releases it.
+  std::vector<std::string> quarantine_patterns = {"uncorrectable ECC error",
+                                                  "GPU has fallen off the bus"};
+  std::string log_level = "info";  ///< debug | info | warn | error
+  std::string port_file;           ///< "" = none; JSON with the ports in use, once serving
+  bool insecure = false;           ///< allow addresses other than loopback without TLS and tokens
+  std::string artifacts;           ///< folder of workers' checkpoints; default: DATABASE.artifacts
   std::uint64_t artifacts_quota = 50ull << 30;  ///< bytes; 0 = none are kept
   bool allow_network_file_system = false;       ///< the database may lie on NFS and the like
 };

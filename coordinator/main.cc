@@ -88,6 +88,10 @@ Status serve(const Config& config) {
   core_options.heartbeat_ms = config.heartbeat_ms;
   core_options.lease_ms = config.lease_ms;
   core_options.backoff_ms = config.backoff_ms;
+  core_options.preemption = config.preemption;
+  core_options.quarantine_after = config.quarantine_after;
+  core_options.probe_after_ms = config.quarantine_probe_ms;
+  core_options.quarantine_patterns = config.quarantine_patterns;
   engine::Options engine_options;
   engine_options.stall_ms = kStallMs;
   engine_options.hung_ms = kHungMs;

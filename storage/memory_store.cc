@@ -141,6 +141,18 @@ std::uint64_t MemoryStore::commits() const {
   return commits_;
 }
 
+std::vector<CheckpointRow> MemoryStore::newest_checkpoints() const {
+  std::map<TrialId, CheckpointRow> newest;
+  for (const auto& [key, row] : checkpoints_) {
+    if (is_final(trials_.at(row.attempt.trial).state)) continue;
+    const auto [found, is_new] = newest.emplace(row.attempt.trial, row);
+    if (!is_new && found->second.step <= row.step) found->second = row;
+  }
+  std::vector<CheckpointRow> rows;
+  for (const auto& [trial, row] : newest) rows.push_back(row);
+  return rows;
+}
+
 Result<Snapshot> MemoryStore::load() {
   const std::lock_guard lock(mutex_);
   Snapshot snapshot;
@@ -153,6 +165,7 @@ Result<Snapshot> MemoryStore::load() {
       snapshot.attempts.push_back(row);
     }
   }
+  snapshot.checkpoints = newest_checkpoints();
   for (const auto& [id, row] : workers_) snapshot.workers.push_back(row);
   return snapshot;
 }
@@ -178,6 +191,7 @@ Result<Snapshot> MemoryStore::load_open() {
   for (const auto& [id, row] : attempts_) {
     if (!is_final(trials_.at(id.trial).state)) snapshot.attempts.push_back(row);
   }
+  snapshot.checkpoints = newest_checkpoints();
   for (const auto& [id, row] : workers_) snapshot.workers.push_back(row);
   return snapshot;
 }

@@ -67,6 +67,7 @@ class MemoryStore final : public Store {
   struct BatchChecker;
   Status check_batch(std::span<const Mutation> batch) const;
   void apply(const Mutation& mutation);
+  std::vector<CheckpointRow> newest_checkpoints() const;
 
   mutable std::mutex mutex_;  // guards: everything below
   Status fault_;

@@ -99,6 +99,9 @@ struct AttemptMember {
   std::vector<std::uint32_t> slots;
   std::uint32_t first_rank = 0;
   std::uint32_t ranks = 1;
+  std::optional<protocol::EndClass> ended =
+      {};                    ///< how its processes ended; nullopt = they have not
+  std::string message = {};  ///< of that end
   friend bool operator==(const AttemptMember&, const AttemptMember&) = default;
 };
 
@@ -245,6 +248,7 @@ struct Snapshot {
   std::vector<TrialRow> trials;
   std::vector<AttemptRow>
       attempts;  ///< of trials that are not final, all of them; live ones included
+  std::vector<CheckpointRow> checkpoints;  ///< the newest of each trial that is not final
   std::vector<WorkerRow> workers;
 };
 

@@ -68,8 +68,11 @@ std::string members_to_json(const std::vector<AttemptMember>& members) {
                    {"slots", member.slots},
                    {"first_rank", member.first_rank},
                    {"ranks", member.ranks}});
+    if (!member.ended) continue;
+    out.back()["ended"] = protocol::end_class_name(*member.ended);
+    out.back()["message"] = member.message;
   }
-  return out.dump();
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::vector<AttemptMember> members_from_json(const std::string& text) {
@@ -95,6 +98,14 @@ std::vector<AttemptMember> members_from_json(const std::string& text) {
     member.ranks = narrow(item, "ranks");
     if (!item.contains("slots")) throw_corrupt("a member of an attempt without slots");
     member.slots = slots_from_json(item["slots"].dump());
+    if (item.contains("ended")) {
+      const auto ended = item["ended"].is_string()
+                             ? protocol::parse_end_class(item["ended"].get<std::string>())
+                             : Result<protocol::EndClass>(error(Code::kDataLoss, ""));
+      if (!ended) throw_corrupt("a member of an attempt with an unknown end");
+      member.ended = *ended;
+      member.message = item.value("message", "");
+    }
     members.push_back(std::move(member));
   }
   return members;
@@ -434,6 +445,32 @@ void write_row(Connection& db, const CountersRow& row) {
 
 namespace {
 
+constexpr std::string_view kCheckpointColumns =
+    "SELECT trial, attempt, step, path, sha256, bytes, wall_ms FROM checkpoint";
+
+CheckpointRow checkpoint_of(Query& row) {
+  return CheckpointRow{{TrialId{row.u64(0)}, row.u32(1)},
+                       row.integer(2),
+                       row.text(3),
+                       row.text(4),
+                       row.integer(5),
+                       row.integer(6)};
+}
+
+/// Of the trials that are not final, the newest checkpoint of each.
+std::vector<CheckpointRow> read_newest_checkpoints(Connection& db,
+                                                   const std::vector<TrialRow>& trials) {
+  std::vector<CheckpointRow> newest;
+  for (const TrialRow& trial : trials) {
+    if (is_final(trial.state) || trial.attempts == 0) continue;
+    Query query(db.statement(with(kCheckpointColumns,
+                                  "WHERE trial = ? ORDER BY step DESC, attempt DESC LIMIT 1")),
+                trial.id.value);
+    if (query.next()) newest.push_back(checkpoint_of(query));
+  }
+  return newest;
+}
+
 CountersRow read_counters(Connection& db) {
   Query counters(
       db.statement("SELECT next_sweep, next_trial, next_worker, next_token, generation, file_id "
@@ -468,6 +505,7 @@ Snapshot read_open_snapshot(Connection& db) {
     std::vector<AttemptRow> attempts = read_attempts(db, trial.id);
     std::move(attempts.begin(), attempts.end(), std::back_inserter(snapshot.attempts));
   }
+  snapshot.checkpoints = read_newest_checkpoints(db, snapshot.trials);
   snapshot.workers = read_workers(db);
   return snapshot;
 }
@@ -488,6 +526,7 @@ Snapshot read_snapshot(Connection& db) {
                                      "ORDER BY a.trial, a.number")));
     snapshot.attempts = all<AttemptRow>(attempts, attempt_of);
   }
+  snapshot.checkpoints = read_newest_checkpoints(db, snapshot.trials);
   snapshot.workers = read_workers(db);
   return snapshot;
 }
@@ -654,18 +693,9 @@ Series read_series(Connection& db, TrialId trial, std::string_view metric) {
 }
 
 std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial) {
-  Query query(
-      db.statement("SELECT trial, attempt, step, path, sha256, bytes, wall_ms FROM checkpoint "
-                   "WHERE trial = ? ORDER BY attempt, step"),
-      trial.value);
-  return all<CheckpointRow>(query, [](Query& row) {
-    return CheckpointRow{{TrialId{row.u64(0)}, row.u32(1)},
-                         row.integer(2),
-                         row.text(3),
-                         row.text(4),
-                         row.integer(5),
-                         row.integer(6)};
-  });
+  Query query(db.statement(with(kCheckpointColumns, "WHERE trial = ? ORDER BY attempt, step")),
+              trial.value);
+  return all<CheckpointRow>(query, checkpoint_of);
 }
 
 std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {

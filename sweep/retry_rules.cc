@@ -1,5 +1,7 @@
 #include "sweep/retry_rules.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 namespace tailor::sweep {
@@ -29,6 +31,16 @@ const RetryRule* find_retry_rule(EndClass end) {
     if (rule.end == end) return &rule;
   }
   return nullptr;
+}
+
+std::string retry_text(const std::map<EndClass, std::int32_t>& limits) {
+  std::string text;
+  for (const RetryRule& rule : kRules) {
+    const auto found = limits.find(rule.end);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", protocol::end_class_name(rule.end),
+                        found == limits.end() ? rule.limit : found->second);
+  }
+  return text;
 }
 
 }  // namespace tailor::sweep

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 
 #include "protocol/report.h"
 
@@ -25,5 +27,7 @@ struct RetryRule {
 std::span<const RetryRule> retry_rules();
 /// nullptr for kCompleted and kStopped: they are no failures.
 const RetryRule* find_retry_rule(protocol::EndClass end);
+/// "infrastructure 5, node_lost 5, ...", in the order of the table.
+std::string retry_text(const std::map<protocol::EndClass, std::int32_t>& limits);
 
 }  // namespace tailor::sweep

@@ -89,6 +89,9 @@ struct ResourceSpec {
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
 
+/// What one trial takes, for people: "4 GPUs of at least 20.0 GiB on each of 2 nodes (8 ranks)".
+std::string resources_text(const ResourceSpec& resources);
+
 /// Times after which something is ended with class timeout; 0 = no limit.
 struct LimitSpec {
   std::int64_t progress_ms = 0;  ///< without a new step

@@ -10,6 +10,7 @@
 #include "client/sweep_file.h"
 #include "client/table.h"
 #include "coordinator/analysis/paired.h"
+#include "sweep/retry_rules.h"
 
 namespace tailor::client {
 namespace {
@@ -109,6 +110,9 @@ void print(const Printer& out, const search::Plan& plan) {
         "estimate, were all alike, is {} trials",
         plan.points, plan.rows.size(), estimated_trials(plan)));
   }
+  out.note(fmt::format("each trial takes {}; tried again since its last progress: {}",
+                       sweep::resources_text(plan.spec.resources),
+                       sweep::retry_text(plan.spec.retry)));
   if (n < 2) {
     out.note("1 seed: no interval and no test is possible; differences will be shown without one");
     return;
@@ -120,6 +124,19 @@ void print(const Printer& out, const search::Plan& plan) {
       "cannot go below p = {:.4g}",
       n, resolution.effect_sd, 100 * analysis::kPower, resolution.half_width_sd,
       resolution.p_exact ? "exact" : "sampled", resolution.smallest_p));
+}
+
+Json resources_json(const sweep::ResourceSpec& resources) {
+  return {{"gpus", resources.gpus},
+          {"cpus", resources.cpus},
+          {"nodes", resources.nodes},
+          {"ranks", resources.ranks()},
+          {"gpu_memory_bytes", resources.gpu_memory_bytes},
+          {"memory_bytes", resources.memory_bytes},
+          {"labels", resources.labels},
+          {"parallel", resources.parallel},
+          {"priority", resources.priority},
+          {"preemptible", resources.preemptible}};
 }
 
 }  // namespace
@@ -153,6 +170,10 @@ void add_plan(CLI::App& app, Context& context) {
       json["trials_estimate"] = estimated_trials(plan);
       json["exhaustive"] = plan.exhaustive;
       const analysis::Resolution resolution = analysis::resolution_of(spec.seeds.size());
+      json["resources"] = resources_json(spec.resources);
+      for (const auto& rule : sweep::retry_rules()) {
+        json["retry"][std::string(protocol::end_class_name(rule.end))] = spec.retry.at(rule.end);
+      }
       json["smallest_p"] = resolution.smallest_p;
       json["resolvable_effect_sd"] = json_number(resolution.half_width_sd);
       json["detectable_effect_sd"] = json_number(resolution.effect_sd);

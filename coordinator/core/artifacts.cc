@@ -6,8 +6,11 @@ namespace tailor::core {
 void on_artifacts(Transition& t, const ArtifactsChanged& event) {
   const auto found = t.state.trials.find(event.trial);
   if (found != t.state.trials.end()) {  // else it has ended, and needs none
-    found->second.stored = event.stored;
-    t.placement_changed = true;  // it may have waited for the worker that has the folder
+    Trial& trial = found->second;
+    trial.stored = event.stored;
+    // It may have waited for the worker that has the folder.
+    if (can_be_fetched(trial)) t.state.deadlines.clear(DeadlineKind::kHolder, trial.row.id.value);
+    t.placement_changed = true;
   }
   t.reply(event.request, Status::ok());
 }

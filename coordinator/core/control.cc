@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "coordinator/core/json.h"
@@ -36,14 +37,17 @@ std::vector<TrialId> trials_in(const State& state, const Sweep& sweep, TrialStat
   return found;
 }
 
-/// A running trial is told to stop; with its worker away, nobody is waited for: the attempt ends
-/// now and its token is stale when the worker comes back.
+/// A running trial is told to stop; workers that are away are not waited for: their members end
+/// now, and their tokens are stale when they come back.
 void stop_running(Transition& t, Trial& trial, protocol::StopReason reason) {
   ask_to_stop(t, trial, reason);
-  if (t.worker_of(*trial.live).session == 0) {
-    end_attempt(t, trial, EndClass::kStopped,
-                fmt::format("{} while its worker was away", protocol::stop_reason_name(reason)),
-                nullptr);
+  std::vector<WorkerId> away;
+  for (const Member& member : trial.live->members) {
+    if (!member.row.ended && t.worker_of(member).session == 0) away.push_back(member.row.worker);
+  }
+  for (const WorkerId worker : away) {
+    end_member(t, trial, worker, EndClass::kStopped,
+               fmt::format("{} while its worker was away", protocol::stop_reason_name(reason)));
   }
 }
 
@@ -62,6 +66,9 @@ void retry_trial(Transition& t, Trial& trial) {
   trial.row.ended_ms = 0;
   trial.row.objective.reset();
   trial.row.final_values.clear();
+  trial.row.run_ms = 0;
+  trial.not_started = 0;
+  trial.not_started_on.clear();
   if (sweep.row.state == SweepState::kCompleted) {
     sweep.row.state = SweepState::kRunning;
     sweep.row.ended_ms = 0;
@@ -70,6 +77,53 @@ void retry_trial(Transition& t, Trial& trial) {
     t.event("sweep_resumed", {sweep.row.id, {}, 0, {}}, "trials are tried again");
   }
   queue_trial(t, trial, 0);
+}
+
+/// `change` changes the priority of the sweep or of trials of it; the index of running trials
+/// follows.
+void change_priority(Transition& t, Sweep& sweep, const std::function<void()>& change) {
+  std::vector<TrialId> indexed;
+  if (sweep.spec->resources.preemptible) indexed = running_in(t.state, sweep);
+  for (const TrialId id : indexed) {
+    t.state.preemptible.erase(preemptible_of(sweep, t.state.trials.at(id)));
+  }
+  change();
+  for (const TrialId id : indexed) {
+    t.state.preemptible.insert(preemptible_of(sweep, t.state.trials.at(id)));
+  }
+  t.placement_changed = true;
+}
+
+void set_trial_priority(Transition& t, Trial& trial, std::int32_t priority) {
+  Sweep& sweep = t.sweep_of(trial);
+  const bool ready = sweep.ready.erase({-std::int64_t{trial.row.priority}, trial.row.id}) > 0;
+  const bool indexed = trial.live && sweep.spec->resources.preemptible;
+  if (indexed) t.state.preemptible.erase(preemptible_of(sweep, trial));
+  trial.row.priority = priority;
+  if (indexed) t.state.preemptible.insert(preemptible_of(sweep, trial));
+  if (ready) sweep.ready.insert({-std::int64_t{priority}, trial.row.id});
+  t.touch(trial);
+  t.placement_changed = true;
+  t.event("trial_priority", {sweep.row.id, trial.row.id, 0, {}}, std::to_string(priority));
+}
+
+/// True when the action has something to do for a trial in this state.
+bool applies(TrialAction action, TrialState state) {
+  if (action == TrialAction::kRetry) {
+    return state == TrialState::kFailed || state == TrialState::kCancelled;
+  }
+  return !storage::is_final(state);
+}
+
+void act_on(Transition& t, Trial& trial, const ControlTrials& event) {
+  switch (event.action) {
+    case TrialAction::kCancel:
+      return cancel_trial(t, trial);
+    case TrialAction::kRetry:
+      return retry_trial(t, trial);
+    case TrialAction::kSetPriority:
+      return set_trial_priority(t, trial, event.priority);
+  }
 }
 
 void pause(Transition& t, Sweep& sweep) {
@@ -113,9 +167,8 @@ void on_control_sweep(Transition& t, const ControlSweep& event) {
   const SweepState state = sweep.row.state;
   const bool ended = state != SweepState::kRunning && state != SweepState::kPaused;
   if (event.action == SweepAction::kSetPriority) {
-    sweep.row.priority = event.priority;
+    change_priority(t, sweep, [&] { sweep.row.priority = event.priority; });
     t.touch(sweep);
-    t.placement_changed = true;
     t.event("sweep_priority", {sweep.row.id, {}, 0, {}}, std::to_string(event.priority));
     return t.reply(event.request, Status::ok());
   }
@@ -164,12 +217,9 @@ void on_control_trials(Transition& t, const ControlTrials& event) {
     }
     const Trial& trial = found->second;
     const TrialState state = trial.row.state;
-    if (event.action == TrialAction::kCancel) {
-      if (!storage::is_final(state)) outcome.trials.push_back(id);
-      continue;
-    }
-    if (state != TrialState::kFailed && state != TrialState::kCancelled) continue;
-    if (t.sweep_of(trial).row.state == SweepState::kCancelled) {
+    if (!applies(event.action, state)) continue;
+    if (event.action == TrialAction::kRetry &&
+        t.sweep_of(trial).row.state == SweepState::kCancelled) {
       return t.reply(
           event.request,
           {Code::kFailedPrecondition,
@@ -187,16 +237,20 @@ void on_control_trials(Transition& t, const ControlTrials& event) {
     target.running += trial.row.state == TrialState::kRunning ? 1 : 0;
   }
   if (!event.dry_run) {
-    for (const TrialId id : outcome.trials) {
-      Trial& trial = t.state.trials.at(id);
-      if (event.action == TrialAction::kCancel) {
-        cancel_trial(t, trial);
-      } else {
-        retry_trial(t, trial);
-      }
-    }
+    for (const TrialId id : outcome.trials) act_on(t, t.state.trials.at(id), event);
   }
   t.reply(event.request, Status::ok(), std::move(outcome));
+}
+
+void drain_worker(Transition& t, Worker& worker, const std::string& reason) {
+  t.state.deadlines.clear(DeadlineKind::kDrain, worker.row.id.value);
+  if (!worker.row.draining) {
+    worker.row.draining = true;
+    t.touch(worker);
+    refresh(t.state, worker);
+    t.event("worker_draining", {{}, {}, 0, worker.row.id}, reason);
+  }
+  t.send(worker.session, protocol::Drain{});
 }
 
 void on_drain_worker(Transition& t, const DrainWorker& event) {
@@ -205,13 +259,14 @@ void on_drain_worker(Transition& t, const DrainWorker& event) {
     return t.reply(event.request, {Code::kNotFound,
                                    fmt::format("there is no worker {}", event.worker.to_string())});
   }
-  Worker& worker = found->second;
-  if (!worker.row.draining) {
-    worker.row.draining = true;
-    t.touch(worker);
-    t.event("worker_draining", {{}, {}, 0, worker.row.id}, "by request");
+  const std::int64_t wait_ms = event.at_ms - t.now.wall_ms;
+  if (wait_ms <= 0) {
+    drain_worker(t, found->second, "by request");
+  } else {
+    t.state.deadlines.set(DeadlineKind::kDrain, event.worker.value, t.now.mono_ms + wait_ms);
+    t.event("worker_drain_planned", {{}, {}, 0, event.worker},
+            fmt::format("in {} s, unless the coordinator is started anew before", wait_ms / 1'000));
   }
-  t.send(worker.session, protocol::Drain{});
   t.reply(event.request, Status::ok());
 }
 

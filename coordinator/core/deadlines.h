@@ -22,8 +22,13 @@ enum class DeadlineKind : std::uint8_t {
   kLease,    ///< a TrialId: the live attempt's lease runs out
   kBackoff,  ///< a TrialId: the queued trial may be placed
   kDraws,    ///< a SweepId: its search was interrupted and goes on
+  kLimit,    ///< a TrialId: the live attempt may have used up a limit of time
+  kHolder,   ///< a TrialId: it waits no longer for a worker that can reach its checkpoint
+  kPause,    ///< a WorkerId: it may be given work again
+  kReserve,  ///< a SweepId: its first trial may have waited too long
+  kDrain,    ///< a WorkerId: it is to be drained
 };
-inline constexpr std::size_t kDeadlineKinds = 3;
+inline constexpr std::size_t kDeadlineKinds = 8;
 
 /// At most one deadline for each (kind, id). Costs: logarithmic, unless said otherwise.
 class Deadlines {

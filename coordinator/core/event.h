@@ -27,7 +27,8 @@ struct SubmitSweep {
   std::shared_ptr<const sweep::Spec> spec;
   std::string toml;
   std::string base_dir;
-  std::string hash;  ///< sweep::spec_hash
+  std::string hash;       ///< sweep::spec_hash
+  std::string user = {};  ///< who submits it, as the client says; slots are shared between users
 };
 
 enum class SweepAction { kPause, kResume, kCancel, kSetPriority };
@@ -38,7 +39,7 @@ struct ControlSweep {
   std::int32_t priority = 0;
 };
 
-enum class TrialAction { kCancel, kRetry };
+enum class TrialAction { kCancel, kRetry, kSetPriority };
 /// On the named trials, or with `failed_of` on every failed trial of that sweep.
 struct ControlTrials {
   RequestId request = 0;
@@ -46,9 +47,24 @@ struct ControlTrials {
   SweepId failed_of;
   TrialAction action = TrialAction::kRetry;
   bool dry_run = false;
+  std::int32_t priority = 0;  ///< kSetPriority: added to the sweep's
 };
 
+/// The worker finishes what runs and takes nothing new, from now or from `at_ms` on.
 struct DrainWorker {
+  RequestId request = 0;
+  WorkerId worker;
+  WallMs at_ms = 0;  ///< 0, or a time that has passed = now
+};
+
+/// The worker is given no work until it is released. What runs there goes on.
+struct QuarantineWorker {
+  RequestId request = 0;
+  WorkerId worker;
+  std::string reason;
+};
+/// Ends a quarantine, whatever it was for, and forgets the worker's troubles.
+struct ReleaseWorker {
   RequestId request = 0;
   WorkerId worker;
 };
@@ -88,9 +104,9 @@ struct Stalled {
   std::int64_t gap_ms = 0;
 };
 
-using Event =
-    std::variant<SubmitSweep, ControlSweep, ControlTrials, DrainWorker, ArtifactsChanged,
-                 SessionOpened, SessionMessage, SessionClosed, Tick, Stalled>;
+using Event = std::variant<SubmitSweep, ControlSweep, ControlTrials, DrainWorker, QuarantineWorker,
+                           ReleaseWorker, ArtifactsChanged, SessionOpened, SessionMessage,
+                           SessionClosed, Tick, Stalled>;
 
 /// The two times of an event, read once by the engine.
 struct Now {

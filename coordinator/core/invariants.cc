@@ -21,6 +21,51 @@ Status broken(fmt::format_string<Args...> text, Args&&... args) {
   return {Code::kInternal, fmt::format(text, std::forward<Args>(args)...)};
 }
 
+/// A gang is placed whole: as many members as the demand says, on different workers, each with all
+/// its slots for as long as it lives, and ranks without gaps.
+Status check_members(const State& state, const Sweep& sweep, const LiveAttempt& live) {
+  const std::string id = live.row.id.to_string();
+  const scheduler::Demand& demand = sweep.demand;
+  if (live.members.size() != demand.workers) {
+    return broken("{} has {} members and wants {}", id, live.members.size(), demand.workers);
+  }
+  const Member& speaker = live.members.front();
+  if (live.row.worker != speaker.row.worker || live.row.slots != speaker.row.slots) {
+    return broken("the row of {} names another worker than its first member", id);
+  }
+  std::set<WorkerId> workers;
+  std::uint32_t next_rank = 0;
+  std::optional<MonotonicMs> earliest;
+  for (std::size_t i = 0; i < live.members.size(); ++i) {
+    const Member& member = live.members[i];
+    const std::string on = member.row.worker.to_string();
+    if (!workers.insert(member.row.worker).second) return broken("{} is twice on {}", id, on);
+    if (live.is_gang() && live.row.members.at(i) != member.row) {
+      return broken("the row of {} contradicts its member on {}", id, on);
+    }
+    if (member.row.first_rank != next_rank || member.row.ranks != demand.slots ||
+        member.row.slots.size() != demand.slots) {
+      return broken("the ranks of {} on {} are not its share", id, on);
+    }
+    next_rank += member.row.ranks;
+    const auto worker = state.workers.find(member.row.worker);
+    if (worker == state.workers.end()) return broken("{} runs on unknown {}", id, on);
+    const auto held = std::count_if(worker->second.slots.begin(), worker->second.slots.end(),
+                                    [&](const WorkerSlot& s) { return s.held_by == live.row.id; });
+    const std::size_t wanted = member.row.ended ? 0 : demand.slots;
+    if (static_cast<std::size_t>(held) != wanted) {
+      return broken("{} holds {} slots of {} and should hold {}", id, held, on, wanted);
+    }
+    if (member.row.ended) continue;
+    earliest = std::min(earliest.value_or(member.lease_deadline_ms), member.lease_deadline_ms);
+  }
+  if (!earliest) return broken("{} lives, and all its members have ended", id);
+  if (state.deadlines.at(DeadlineKind::kLease, live.row.id.trial.value) != earliest) {
+    return broken("the lease of {} is not its members' earliest", id);
+  }
+  return Status::ok();
+}
+
 Status check_live(const State& state, const Trial& trial, std::set<FencingToken>* tokens) {
   const LiveAttempt& live = *trial.live;
   const std::string id = live.row.id.to_string();
@@ -35,16 +80,7 @@ Status check_live(const State& state, const Trial& trial, std::set<FencingToken>
   if (!state.deadlines.contains(DeadlineKind::kLease, trial.row.id.value)) {
     return broken("{} has no lease in the index", id);
   }
-  const auto worker = state.workers.find(live.row.worker);
-  if (worker == state.workers.end()) return broken("{} runs on an unknown worker", id);
-  const Sweep& sweep = state.sweeps.at(trial.row.sweep);
-  const std::size_t need = sweep.spec->resources.gpus > 0 ? sweep.spec->resources.gpus : 1;
-  const auto held = std::count_if(worker->second.slots.begin(), worker->second.slots.end(),
-                                  [&](const WorkerSlot& s) { return s.held_by == live.row.id; });
-  if (static_cast<std::size_t>(held) != need || live.row.slots.size() != need) {
-    return broken("{} holds {} slots and wants {}", id, held, need);
-  }
-  return Status::ok();
+  return check_members(state, state.sweeps.at(trial.row.sweep), live);
 }
 
 Status check_trials(const State& state) {
@@ -59,7 +95,7 @@ Status check_trials(const State& state) {
     }
     const Sweep& sweep = state.sweeps.at(trial.row.sweep);
     const bool queued = trial.row.state == TrialState::kQueued;
-    const bool ready = sweep.ready.contains(id);
+    const bool ready = sweep.ready.contains({-std::int64_t{trial.row.priority}, id});
     const bool backing_off = state.deadlines.contains(DeadlineKind::kBackoff, id.value);
     if (queued != (ready || backing_off) || (ready && backing_off)) {
       return broken("trial {} is {} but ready={} backing_off={}", name,
@@ -148,6 +184,71 @@ Status check_sweep(const State& state, const Sweep& sweep) {
   return Status::ok();
 }
 
+Status check_offer(const State& state, const Worker& worker) {
+  const scheduler::Offer* offer = state.offers.find(worker.row.id);
+  const std::string name = worker.row.id.to_string();
+  if ((offer != nullptr) != takes_work(state, worker)) {
+    return broken("{} is {}offered", name, offer == nullptr ? "not " : "");
+  }
+  if (offer != nullptr && *offer != offer_of(state, worker, {})) {
+    return broken("what {} offers is not what it has free", name);
+  }
+  return Status::ok();
+}
+
+/// Memory is given out once, like slots.
+Status check_memory(const State& state, const Worker& worker) {
+  std::uint64_t kept = 0;
+  std::set<AttemptId> seen;
+  for (const WorkerSlot& slot : worker.slots) {
+    if (!slot.held_by || !seen.insert(*slot.held_by).second) continue;
+    kept += state.sweeps.at(state.trials.at(slot.held_by->trial).row.sweep).demand.memory_bytes;
+  }
+  if (kept != worker.memory_kept) {
+    return broken("{} keeps {} bytes and should keep {}", worker.row.id.to_string(),
+                  worker.memory_kept, kept);
+  }
+  return Status::ok();
+}
+
+Status check_priorities(const State& state) {
+  std::set<Preemptible> preemptible;
+  for (const auto& [deadline, number] : state.deadlines.all(DeadlineKind::kLease)) {
+    const Trial& trial = state.trials.at(TrialId{number});
+    const Sweep& sweep = state.sweeps.at(trial.row.sweep);
+    if (sweep.spec->resources.preemptible) preemptible.insert(preemptible_of(sweep, trial));
+  }
+  if (preemptible != state.preemptible) {
+    return broken("{} trials may be preempted, {} are indexed", preemptible.size(),
+                  state.preemptible.size());
+  }
+  for (const auto& [id, reservation] : state.reservations) {
+    const auto trial = state.trials.find(id);
+    if (trial == state.trials.end() || trial->second.row.state != TrialState::kQueued) {
+      return broken("slots are kept for {}, which does not wait", id.to_string());
+    }
+    for (const WorkerId worker : reservation.workers) {
+      if (state.workers.at(worker).reserved_for != id) {
+        return broken("{} keeps nothing for {}", worker.to_string(), id.to_string());
+      }
+    }
+  }
+  std::map<TrialId, std::uint32_t> makes_room;
+  for (const auto& [victim, beneficiary] : state.making_room) {
+    if (!state.trials.at(victim).live) {
+      return broken("{} makes room and does not run", victim.to_string());
+    }
+    ++makes_room[beneficiary];
+  }
+  for (const auto& [id, trial] : state.trials) {
+    const auto found = makes_room.find(id);
+    if (trial.makes_room != (found == makes_room.end() ? 0 : found->second)) {
+      return broken("{} miscounts who makes room for it", id.to_string());
+    }
+  }
+  return Status::ok();
+}
+
 Status check_workers(const State& state) {
   std::size_t connected = 0;
   for (const auto& [id, worker] : state.workers) {
@@ -160,12 +261,16 @@ Status check_workers(const State& state) {
       if (!slot.held_by) continue;
       const auto trial = state.trials.find(slot.held_by->trial);
       const bool sound = trial != state.trials.end() && trial->second.live &&
-                         trial->second.live->row.id == *slot.held_by &&
-                         trial->second.live->row.worker == id;
+                         trial->second.live->row.id == *slot.held_by;
       if (!sound) {
         return broken("slot {} of {} is held by {}, which is not live there", slot.slot.index, name,
                       slot.held_by->to_string());
       }
+    }
+    TAILOR_RETURN_IF_ERROR(check_memory(state, worker));
+    TAILOR_RETURN_IF_ERROR(check_offer(state, worker));
+    if (worker.reserved_for.valid() && !state.reservations.contains(worker.reserved_for)) {
+      return broken("{} keeps slots for nobody", name);
     }
     if (worker.session == 0) continue;
     ++connected;
@@ -183,7 +288,8 @@ Status check_workers(const State& state) {
 Status check_invariants(const State& state) {
   TAILOR_RETURN_IF_ERROR(check_trials(state));
   for (const auto& [id, sweep] : state.sweeps) TAILOR_RETURN_IF_ERROR(check_sweep(state, sweep));
-  return check_workers(state);
+  TAILOR_RETURN_IF_ERROR(check_workers(state));
+  return check_priorities(state);
 }
 
 std::string durable_text(const State& state) {
@@ -193,10 +299,10 @@ std::string durable_text(const State& state) {
   for (const auto& [id, sweep] : state.sweeps) {
     const storage::SweepRow& row = sweep.row;
     text +=
-        fmt::format("{} {} {} {} {} infeasible={} {} {} {} named={} search={}\n", id.to_string(),
-                    row.name, row.spec_hash, storage::sweep_state_name(row.state), row.priority,
-                    row.infeasible, reasons_to_json(sweep.infeasible_reasons), row.created_ms,
-                    row.ended_ms, sweep.named, encode_search(sweep));
+        fmt::format("{} {} {} {} {} infeasible={} {} {} {} named={} user={} search={}\n",
+                    id.to_string(), row.name, row.spec_hash, storage::sweep_state_name(row.state),
+                    row.priority, row.infeasible, reasons_to_json(sweep.infeasible_reasons),
+                    row.created_ms, row.ended_ms, sweep.named, row.user, encode_search(sweep));
     for (std::size_t i = 0; i < sweep.candidates.size(); ++i) {
       const sweep::Candidate& c = sweep.candidates[i];
       text += fmt::format("  c{} '{}' {} {} first={} open={}\n", i, c.name, c.hash,
@@ -206,12 +312,12 @@ std::string durable_text(const State& state) {
   }
   for (const auto& [id, trial] : state.trials) {
     const storage::TrialRow& row = trial.row;
-    text += fmt::format("{} {} c{} seed={} {} attempts={} {} [{}] '{}' {} {} {} {}", id.to_string(),
-                        row.sweep.to_string(), row.candidate, row.seed,
-                        storage::trial_state_name(row.state), row.attempts, row.failures_json,
-                        row.end_class, row.message,
-                        row.objective ? fmt::format("{}", *row.objective) : "-", row.created_ms,
-                        row.started_ms, row.ended_ms);
+    text += fmt::format(
+        "{} {} c{} seed={} priority={} ran={} {} attempts={} {} [{}] '{}' {} {} {} {}",
+        id.to_string(), row.sweep.to_string(), row.candidate, row.seed, row.priority, row.run_ms,
+        storage::trial_state_name(row.state), row.attempts, row.failures_json, row.end_class,
+        row.message, row.objective ? fmt::format("{}", *row.objective) : "-", row.created_ms,
+        row.started_ms, row.ended_ms);
     for (const auto& [name, value] : row.final_values) text += fmt::format(" {}={}", name, value);
     for (const auto& [end, workers] : trial.failed_on) {
       for (const WorkerId w : workers) {
@@ -224,14 +330,27 @@ std::string durable_text(const State& state) {
                           a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
                           storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes,
                           protocol::stop_reason_name(trial.live->stop_reason), a.started_json);
+      for (const Member& member : trial.live->members) {
+        text +=
+            fmt::format(" member {} slots={} ranks={}+{} {}", member.row.worker.to_string(),
+                        fmt::join(member.row.slots, ","), member.row.first_rank, member.row.ranks,
+                        member.row.ended ? protocol::end_class_name(*member.row.ended) : "lives");
+      }
+    }
+    if (trial.checkpoint && !storage::is_final(row.state)) {
+      text += fmt::format(" checkpoint={}@{}", trial.checkpoint->step,
+                          trial.checkpoint->worker.to_string());
     }
     text += '\n';
   }
   for (const auto& [id, worker] : state.workers) {
     const storage::WorkerRow& row = worker.row;
-    text += fmt::format("{} {} {} {} {} {} draining={} {} {}\n", id.to_string(), row.name,
-                        row.instance, row.host, row.version, row.slots_json, row.draining,
-                        row.first_seen_ms, row.last_seen_ms);
+    text += fmt::format(
+        "{} {} {} {} {} {} draining={} {} {} folder={} "
+        "labels={} memory={} quarantine='{}' {}\n",
+        id.to_string(), row.name, row.instance, row.host, row.version, row.slots_json, row.draining,
+        row.first_seen_ms, row.last_seen_ms, row.folder, fmt::join(row.labels, ","),
+        row.memory_bytes, row.quarantine, row.quarantined_ms);
   }
   return text;
 }

@@ -138,4 +138,11 @@ std::string started_to_json(const protocol::StartedReport& started) {
                {"steps_total", started.steps_total}});
 }
 
+std::int64_t started_step(std::string_view text) {
+  const auto object = parse_json(text);
+  if (!object || !object->is_object()) return 0;
+  const auto found = object->find("resumed_step");
+  return found != object->end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
 }  // namespace tailor::core

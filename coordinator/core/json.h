@@ -34,5 +34,7 @@ std::string slots_to_json(const std::vector<protocol::Slot>& slots);
 Result<std::vector<protocol::Slot>> slots_from_json(std::string_view text);
 
 std::string started_to_json(const protocol::StartedReport& started);
+/// `resumed_step` of what started_to_json wrote; 0 when the text has none.
+std::int64_t started_step(std::string_view text);
 
 }  // namespace tailor::core

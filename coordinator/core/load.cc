@@ -44,6 +44,7 @@ Status load_sweep(State& state, const storage::SweepRow& row) {
   std::set<std::string> hashes;
   for (const sweep::Candidate& candidate : *named) hashes.insert(candidate.hash);
   sweep.named = hashes.size();
+  sweep.demand = demand_of(spec->resources);
   sweep.spec = std::make_shared<const sweep::Spec>(std::move(*spec));
   if (row.state == SweepState::kRunning || row.state == SweepState::kPaused) {
     state.open_sweeps.insert(row.id);
@@ -128,30 +129,83 @@ protocol::StopReason stop_reason_of(const storage::AttemptRow& row) {
              : protocol::StopReason::kNone;
 }
 
+/// The resumed step in the stored StartedReport; -1 = there is none.
+std::int64_t resumed_step_of(const storage::AttemptRow& row) {
+  if (row.started_json.empty()) return -1;
+  return started_step(row.started_json);
+}
+
+Status hold_slots(State& state, const LiveAttempt& live, const Member& member,
+                  std::uint64_t memory_bytes) {
+  const std::string id = live.row.id.to_string();
+  const auto worker = state.workers.find(member.row.worker);
+  if (worker == state.workers.end()) return damaged("attempt {} runs on an unknown worker", id);
+  for (const std::uint32_t index : member.row.slots) {
+    auto& slots = worker->second.slots;
+    const auto slot = std::find_if(slots.begin(), slots.end(),
+                                   [&](const WorkerSlot& s) { return s.slot.index == index; });
+    if (slot == slots.end() || slot->held_by)
+      return damaged("attempt {} has no slot {}", id, index);
+    slot->held_by = live.row.id;
+  }
+  worker->second.memory_kept += memory_bytes;
+  return Status::ok();
+}
+
 Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now now) {
   const std::string id = row.id.to_string();
+  const Sweep& sweep = state.sweeps.at(trial.row.sweep);
   const auto worker = state.workers.find(row.worker);
   if (trial.row.state != TrialState::kRunning || row.id.number != trial.row.attempts ||
       trial.live || worker == state.workers.end() || row.token >= state.counters.next_token) {
     return damaged("attempt {} is stored as live but its trial, worker or token says otherwise",
                    id);
   }
-  for (const std::uint32_t index : row.slots) {
-    auto& slots = worker->second.slots;
-    const auto slot = std::find_if(slots.begin(), slots.end(),
-                                   [&](const WorkerSlot& s) { return s.slot.index == index; });
-    if (slot == slots.end() || slot->held_by)
-      return damaged("attempt {} has no slot {}", id, index);
-    slot->held_by = row.id;
-  }
   LiveAttempt live;
   live.row = row;
   live.stop_reason = stop_reason_of(row);
   live.row.stop_reason = live.stop_reason;
-  state.deadlines.set(DeadlineKind::kLease, trial.row.id.value,
-                      now.mono_ms + state.options.lease_ms);
+  std::vector<storage::AttemptMember> members = row.members;
+  if (members.empty()) members.push_back({row.worker, row.slots, 0, 1, std::nullopt, ""});
+  for (storage::AttemptMember& member : members) {
+    live.members.push_back({std::move(member), now.mono_ms + state.options.lease_ms});
+    if (live.members.back().row.ended) continue;
+    TAILOR_RETURN_IF_ERROR(hold_slots(state, live, live.members.back(), sweep.demand.memory_bytes));
+  }
+  if (!row.members.empty() && row.members.front().worker != row.worker) {
+    return damaged("attempt {} is not on the worker of its first member", id);
+  }
+  if (row.members.empty()) live.members.front().row.ranks = sweep.demand.slots;
+  // The clock that ran when it began is gone; the wall clock may have jumped, but not into the
+  // future of an attempt.
+  const std::int64_t ran_ms = std::max<std::int64_t>(0, now.wall_ms - row.assigned_ms);
+  live.began_ms = now.mono_ms - ran_ms;
+  live.watched_ms = live.progress_ms = now.mono_ms;
+  live.first_step = trial.checkpoint ? trial.checkpoint->step : 0;
+  live.resumed_step = resumed_step_of(row);
+  live.step = live.resumed_step;
   trial.live = std::move(live);
+  if (std::all_of(trial.live->members.begin(), trial.live->members.end(),
+                  [](const Member& member) { return member.row.ended.has_value(); })) {
+    return damaged("attempt {} is stored as live, and all its members have ended", id);
+  }
+  index_lease(state, trial);
+  watch_limits(state, trial);
+  if (sweep.spec->resources.preemptible) state.preemptible.insert(preemptible_of(sweep, trial));
   return Status::ok();
+}
+
+/// Where the end of an ended attempt happened.
+WorkerId worker_of_end(const storage::AttemptRow& row) {
+  if (row.members.empty()) return row.worker;
+  LiveAttempt ended;
+  ended.row = row;
+  ended.stop_reason = row.stop_reason;
+  for (const storage::AttemptMember& member : row.members) {
+    if (!member.ended) return row.worker;
+    ended.members.push_back({member, 0});
+  }
+  return verdict_of(ended).worker;
 }
 
 /// `attempts`: all of one trial, ascending. The last failures_json[class] ends of a class are those
@@ -161,7 +215,7 @@ void load_failed_on(Trial& trial, std::span<const storage::AttemptRow> attempts)
   for (auto it = attempts.rbegin(); it != attempts.rend(); ++it) {
     const auto end = protocol::parse_end_class(it->end_class);
     if (it->state != AttemptState::kEnded || !end || !scheduler::is_own_fault(*end)) continue;
-    if (left[*end]-- > 0) trial.failed_on[*end].insert(it->worker);
+    if (left[*end]-- > 0) trial.failed_on[*end].insert(worker_of_end(*it));
   }
 }
 
@@ -178,8 +232,44 @@ std::int64_t backoff_left(const State& state, const Trial& trial, const storage:
   return std::clamp<std::int64_t>(last.ended_ms + whole - now.wall_ms, 0, whole);
 }
 
-Status load_attempts(State& state, std::vector<storage::AttemptRow> rows, Now now) {
-  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+/// REQUIRES: the attempts of the trial are in `snapshot`, sorted.
+Status load_checkpoint(State& state, const storage::CheckpointRow& row,
+                       std::span<const storage::AttemptRow> attempts) {
+  const auto trial = state.trials.find(row.attempt.trial);
+  const auto attempt =
+      std::lower_bound(attempts.begin(), attempts.end(), row.attempt,
+                       [](const storage::AttemptRow& a, const AttemptId& id) { return a.id < id; });
+  if (trial == state.trials.end() || attempt == attempts.end() || attempt->id != row.attempt) {
+    return damaged("a checkpoint of {} belongs to no attempt", row.attempt.to_string());
+  }
+  if (storage::is_final(trial->second.row.state)) return Status::ok();
+  trial->second.checkpoint = CheckpointNote{row.step, attempt->worker, false};
+  return Status::ok();
+}
+
+/// Queued trials that do not back off may be placed; the wait for their checkpoints begins anew.
+void load_ready(State& state, Trial& trial, Now now) {
+  if (trial.row.state != TrialState::kQueued) return;
+  const std::uint64_t id = trial.row.id.value;
+  if (state.deadlines.contains(DeadlineKind::kBackoff, id)) return;
+  state.sweeps.at(trial.row.sweep).ready.insert({-std::int64_t{trial.row.priority}, trial.row.id});
+  trial.ready_since_ms = now.mono_ms;
+  if (!checkpoint_folder(state, trial).empty()) {
+    state.deadlines.set(DeadlineKind::kHolder, id, now.mono_ms + state.options.holder_wait_ms);
+  }
+}
+
+/// What is left of the time before a quarantined worker is tried.
+void load_quarantine(State& state, const Worker& worker, Now now) {
+  if (!is_probed(worker)) return;
+  const std::int64_t whole = state.options.probe_after_ms;
+  const std::int64_t left =
+      std::clamp<std::int64_t>(worker.row.quarantined_ms + whole - now.wall_ms, 0, whole);
+  state.deadlines.set(DeadlineKind::kPause, worker.row.id.value, now.mono_ms + left);
+}
+
+/// `rows` sorted by id.
+Status load_attempts(State& state, std::span<const storage::AttemptRow> rows, Now now) {
   for (std::size_t begin = 0; begin < rows.size();) {
     std::size_t end = begin;
     while (end < rows.size() && rows[end].id.trial == rows[begin].id.trial) ++end;
@@ -223,13 +313,18 @@ Result<State> load(const storage::Snapshot& snapshot, const Options& options, No
   std::sort(trials.begin(), trials.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   for (const auto& row : trials) TAILOR_RETURN_IF_ERROR(load_trial(state, row));
   for (const auto& row : snapshot.workers) TAILOR_RETURN_IF_ERROR(load_worker(state, row));
-  TAILOR_RETURN_IF_ERROR(load_attempts(state, snapshot.attempts, now));
+  auto attempts = snapshot.attempts;
+  std::sort(attempts.begin(), attempts.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  for (const auto& row : snapshot.checkpoints) {
+    TAILOR_RETURN_IF_ERROR(load_checkpoint(state, row, attempts));
+  }
+  TAILOR_RETURN_IF_ERROR(load_attempts(state, attempts, now));
   for (auto& [id, sweep] : state.sweeps) TAILOR_RETURN_IF_ERROR(decode_search(sweep));
   for (auto& [id, trial] : state.trials) {
-    if (trial.row.state != TrialState::kQueued) continue;
-    if (state.deadlines.contains(DeadlineKind::kBackoff, id.value)) continue;
-    state.sweeps.at(trial.row.sweep).ready.insert(id);
+    load_ready(state, trial, now);
   }
+  for (const auto& [id, worker] : state.workers) load_quarantine(state, worker, now);
   for (const auto& [id, sweep] : state.sweeps) {
     if (wants_draws(state, sweep)) state.deadlines.set(DeadlineKind::kDraws, id.value, now.mono_ms);
   }

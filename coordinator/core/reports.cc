@@ -2,6 +2,8 @@
 // and acknowledged only after the commit.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "coordinator/core/json.h"
 #include "coordinator/core/transition.h"
 
@@ -12,15 +14,113 @@ using storage::AttemptState;
 
 namespace {
 
+constexpr std::size_t kNameBytesMax = 256;
+constexpr std::size_t kValuesMax = 4'096;
+
+/// "", or how the attempt did not go on where the trial had come to.
+std::string resume_text(const State& state, const Trial& trial, std::int64_t resumed_step) {
+  if (!trial.checkpoint || trial.checkpoint->step <= resumed_step) {
+    return resumed_step > 0 ? fmt::format("resumed at step {}", resumed_step) : "";
+  }
+  const CheckpointNote& newest = *trial.checkpoint;
+  const Worker& holder = state.workers.at(newest.worker);
+  const bool elsewhere = !can_be_fetched(trial) &&
+                         folder_of(holder) != folder_of(state.workers.at(trial.live->row.worker));
+  return fmt::format(
+      "{}, although there is a checkpoint of step {}{}",
+      resumed_step > 0 ? fmt::format("resumed at step {}", resumed_step) : "starts over at step 0",
+      newest.step,
+      elsewhere ? fmt::format(": it lies in the trials folder of {}, which this "
+                              "worker cannot read",
+                              holder.row.name)
+                : "");
+}
+
 void accept_started(Transition& t, Trial& trial, const protocol::StartedReport& started) {
-  storage::AttemptRow& row = trial.live->row;
-  row.started_json = started_to_json(started);
+  LiveAttempt& live = *trial.live;
+  live.row.started_json = started_to_json(started);
+  live.resumed_step = started.resumed_step;
+  // Reports before this one are those that an earlier attempt wrote and nobody stored.
+  live.awaits_step = started.resumed_step > 0;
+  live.progress_ms = t.now.mono_ms;
+  trial.not_started = 0;
+  trial.not_started_on.clear();
   if (trial.row.started_ms == 0) {
     trial.row.started_ms = t.now.wall_ms;
     t.touch(trial);
   }
-  t.event("attempt_started", {trial.row.sweep, trial.row.id, row.id.number, row.worker},
-          started.resumed_step > 0 ? fmt::format("resumed at step {}", started.resumed_step) : "");
+  watch_limits(t.state, trial);
+  const About about{trial.row.sweep, trial.row.id, live.row.id.number, live.row.worker};
+  const bool behind = trial.checkpoint && trial.checkpoint->step > started.resumed_step;
+  const std::string text = resume_text(t.state, trial, started.resumed_step);
+  t.event("attempt_started", about, text);
+  if (behind) t.event("attempt_behind", about, text);
+}
+
+/// Ok, or what is wrong with a report, for people. Such a report ends its attempt: it cannot be
+/// stored, and those after it must not be stored without it.
+Status check_report(const LiveAttempt& live, const protocol::Report& report) {
+  const auto bad = [&](std::string what) {
+    return Status{Code::kInvalidArgument,
+                  fmt::format("its trainer's report {} is not valid: {}", report.sequence, what)};
+  };
+  const auto bad_names = [&](const std::map<std::string, double>& values) -> std::string {
+    if (values.size() > kValuesMax) {
+      return fmt::format("{} values, at most {} are allowed", values.size(), kValuesMax);
+    }
+    for (const auto& [name, value] : values) {
+      if (name.empty()) return "a metric without a name";
+      if (name.size() > kNameBytesMax) {
+        return fmt::format("the name of a metric has {} bytes, at most {} are allowed", name.size(),
+                           kNameBytesMax);
+      }
+    }
+    return "";
+  };
+  if (const auto* metrics = std::get_if<protocol::MetricReport>(&report.body)) {
+    if (std::string what = bad_names(metrics->values); !what.empty()) return bad(std::move(what));
+    if (metrics->step < 0) return bad(fmt::format("step {}", metrics->step));
+    if (live.awaits_step && metrics->step < live.resumed_step) {
+      return {Code::kDataLoss,
+              fmt::format("RESUME_MISMATCH: its trainer said that it resumed at step {} and then "
+                          "reported step {}; its curve would not be one of one run",
+                          live.resumed_step, metrics->step)};
+    }
+  } else if (const auto* end = std::get_if<protocol::EndReport>(&report.body)) {
+    if (std::string what = bad_names(end->values); !what.empty()) return bad(std::move(what));
+  } else if (const auto* checkpoint = std::get_if<protocol::CheckpointReport>(&report.body)) {
+    if (checkpoint->step < 0) return bad(fmt::format("a checkpoint of step {}", checkpoint->step));
+  } else if (const auto* started = std::get_if<protocol::StartedReport>(&report.body)) {
+    if (started->resumed_step < 0)
+      return bad(fmt::format("resumed step {}", started->resumed_step));
+  }
+  return Status::ok();
+}
+
+/// The newest checkpoint is known; one that is newer than where the attempt began is progress, after
+/// which earlier failures do not count any more.
+void accept_checkpoint(Transition& t, Trial& trial, const protocol::CheckpointReport& checkpoint) {
+  LiveAttempt& live = *trial.live;
+  if (!trial.checkpoint || trial.checkpoint->step <= checkpoint.step) {
+    trial.checkpoint = CheckpointNote{checkpoint.step, live.row.worker, false};
+  }
+  if (checkpoint.step <= live.first_step || trial.failures.empty()) return;
+  trial.failures.clear();
+  trial.failed_on.clear();
+  trial.row.failures_json = failures_to_json({});
+  t.touch(trial);
+}
+
+/// A new step is progress in the eyes of limits, and shows that a probed worker can train.
+void note_step(Transition& t, Trial& trial, std::int64_t step) {
+  LiveAttempt& live = *trial.live;
+  if (step > live.step) {
+    live.step = step;
+    live.progress_ms = t.now.mono_ms;
+  }
+  if (live.resumed_step < 0) return;
+  live.awaits_step = false;
+  if (live.probe) probe_succeeded(t, trial);
 }
 
 void accept_metrics(Transition& t, const Trial& trial, WallMs wall_ms,
@@ -70,32 +170,51 @@ void accept(Transition& t, Trial& trial, const protocol::Report& report) {
     t.touch(row);
   } else if (const auto* metrics = std::get_if<protocol::MetricReport>(&report.body)) {
     accept_metrics(t, trial, report.wall_ms, *metrics);
+    note_step(t, trial, metrics->step);
   } else if (const auto* checkpoint = std::get_if<protocol::CheckpointReport>(&report.body)) {
     t.append(storage::CheckpointRow{row.id, checkpoint->step, checkpoint->path, checkpoint->sha256,
                                     checkpoint->bytes, report.wall_ms});
+    accept_checkpoint(t, trial, *checkpoint);
   } else if (const auto* profile = std::get_if<protocol::ProfileReport>(&report.body)) {
     accept_profile(t, trial, *profile);
   } else if (const auto* end = std::get_if<protocol::EndReport>(&report.body)) {
-    end_attempt(t, trial, end->end, end->message, end);
+    trial.row.final_values = end->values;
+    trial.live->step = std::max(trial.live->step, end->step);
+    t.touch(trial);
+    end_member(t, trial, row.worker, end->end, end->message);
   }
+}
+
+/// What its trainer says cannot be stored: the attempt ends here, and is ended there.
+void drop_attempt(Transition& t, Trial& trial, Worker& worker, const protocol::AttemptRef& ref,
+                  const Status& why) {
+  // A trainer that says nonsense says so everywhere; one that loses its way may have been unlucky.
+  const EndClass end = why.code() == Code::kDataLoss ? EndClass::kInfrastructure : EndClass::kUser;
+  end_member(t, trial, worker.row.id, end, why.message());
+  t.send(worker.session, protocol::Stop{ref, protocol::StopReason::kFenced, true});
 }
 
 }  // namespace
 
 void on_reports(Transition& t, Worker& worker, const protocol::Reports& message) {
-  Trial* trial = live_trial(t.state, worker, message.ref);
-  if (trial == nullptr) {
+  const LiveMember found = live_member(t.state, worker, message.ref);
+  if (!found.speaks()) {
     return t.send(worker.session, protocol::Stop{message.ref, protocol::StopReason::kFenced, true});
   }
-  renew_lease(t, *trial);
-  std::uint64_t through = trial->live->row.acked_sequence;
+  Trial& trial = *found.trial;
+  renew_lease(t, trial, *found.member);
+  std::uint64_t through = trial.live->row.acked_sequence;
   for (const protocol::Report& report : message.reports) {
     if (report.sequence <= through) continue;  // stored already
     if (report.sequence != through + 1)
       break;  // a gap: the worker resends from the acknowledged one
+    if (const Status sound = check_report(*trial.live, report); !sound.is_ok()) {
+      return drop_attempt(t, trial, worker, message.ref, sound);
+    }
     through = report.sequence;
-    accept(t, *trial, report);
-    if (!trial->live) break;  // nothing follows the end
+    accept(t, trial, report);
+    // Nothing follows the end.
+    if (!trial.live || trial.live->members.front().row.ended) break;
   }
   t.send(worker.session, protocol::ReportsAck{message.ref, through});
 }
@@ -118,11 +237,11 @@ std::uint64_t trimmed_to(std::uint64_t through) {
 }  // namespace
 
 void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& message) {
-  Trial* trial = live_trial(t.state, worker, message.ref);
-  if (trial == nullptr) {
+  const LiveMember found = live_member(t.state, worker, message.ref);
+  if (!found.speaks()) {
     return t.send(worker.session, protocol::Stop{message.ref, protocol::StopReason::kFenced, true});
   }
-  storage::AttemptRow& row = trial->live->row;
+  storage::AttemptRow& row = found.trial->live->row;
   const std::uint64_t stored = row.log_bytes;
   // What the worker left out on purpose is no gap: it will never come.
   const std::uint64_t left_out = std::min(message.left_out, message.offset);
@@ -130,6 +249,7 @@ void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& messa
   if (stored >= message.offset - left_out && message.offset + message.bytes.size() > from) {
     std::string news = message.bytes.substr(from - message.offset);
     row.log_bytes = from + news.size();
+    watch_log(t, worker, *found.trial->live, news);
     row.state = AttemptState::kRunning;  // a trainer wrote this: the order was carried out
     t.append(storage::LogRow{row.id, from, std::move(news)});
     const std::uint64_t trimmed = trimmed_to(row.log_bytes);

@@ -1,8 +1,14 @@
 // From queued trials and free slots to new attempts.
+//
+// Order: the higher priority (of sweep and trial together) first; among equals the user whose trials
+// hold the fewest slots, then the sweep whose trials do, then the older sweep; within a sweep the
+// lowest trial id. A trial is placed whole: its demand on each of its workers, or nothing. It goes
+// where its checkpoint can be read, then to the worker with most free slots, but, if it can, not to
+// one where it failed.
 #include <algorithm>
+#include <tuple>
 
 #include "coordinator/core/transition.h"
-#include "coordinator/scheduler/placement.h"
 
 namespace tailor::core {
 
@@ -11,60 +17,102 @@ using storage::TrialState;
 
 namespace {
 
-class FailedOn final : public scheduler::Avoidance {
- public:
-  explicit FailedOn(const State& state) : state_(state) {}
-  bool failed_on(TrialId trial, WorkerId worker) const override {
-    for (const auto& [end, workers] : state_.trials.at(trial).failed_on) {
-      if (workers.contains(worker)) return true;
-    }
-    return false;
-  }
+/// Trials of one sweep that wait for workers of their checkpoints are passed over, so many at most.
+constexpr std::size_t kPassedOverMax = 64;
 
- private:
-  const State& state_;
-};
-
-std::vector<scheduler::FreeWorker> free_workers(const State& state) {
-  std::vector<scheduler::FreeWorker> workers;
-  for (const auto& [session, id] : state.worker_by_session) {
-    const Worker& worker = state.workers.at(id);
-    if (worker.row.draining) continue;
-    scheduler::FreeWorker free{id, {}, {}};
-    for (const WorkerSlot& slot : worker.slots) {
-      if (slot.held_by) continue;
-      auto& kind = slot.slot.kind == protocol::DeviceKind::kGpu ? free.gpu : free.cpu;
-      kind.push_back(slot.slot.index);
-    }
-    if (!free.cpu.empty() || !free.gpu.empty()) workers.push_back(std::move(free));
-  }
-  // worker_by_session has no order of its own; decisions must not depend on its hashing.
-  std::sort(workers.begin(), workers.end(),
-            [](const auto& a, const auto& b) { return a.worker < b.worker; });
+std::set<WorkerId> failed_on(const Trial& trial) {
+  std::set<WorkerId> workers = trial.not_started_on;
+  for (const auto& [end, on] : trial.failed_on) workers.insert(on.begin(), on.end());
   return workers;
 }
 
-std::vector<scheduler::SweepQueue> sweep_queues(const State& state) {
-  std::vector<scheduler::SweepQueue> queues;
-  for (const SweepId id : state.open_sweeps) {
-    const Sweep& sweep = state.sweeps.at(id);
-    if (sweep.row.state != SweepState::kRunning || sweep.ready.empty()) continue;
-    const sweep::ResourceSpec& resources = sweep.spec->resources;
-    queues.push_back({id, sweep.row.priority, resources.gpus, resources.parallel,
-                      sweep.count(TrialState::kRunning), &sweep.ready});
+/// The workers for `trial` now; empty when there are none.
+std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial) {
+  const std::set<WorkerId> avoid = failed_on(trial);
+  scheduler::Preference preference;
+  preference.folder = checkpoint_folder(state, trial);
+  // Rank 0 alone reads the checkpoint: of a gang one member there is enough, and it is the first.
+  preference.only_folder =
+      sweep.demand.workers == 1 && !preference.folder.empty() && waits_for_holder(state, trial);
+  preference.avoid = avoid.empty() ? nullptr : &avoid;
+  const auto reserved = state.reservations.find(trial.row.id);
+  if (reserved != state.reservations.end()) {
+    const auto& kept = reserved->second.workers;
+    const bool all = std::all_of(kept.begin(), kept.end(), [&](WorkerId id) {
+      const Worker& worker = state.workers.at(id);
+      return takes_work(state, worker) &&
+             scheduler::fits(offer_of(state, worker, trial.row.id), sweep.demand);
+    });
+    if (all) return kept;
   }
-  return queues;
+  return state.offers.choose(sweep.demand, preference);
 }
 
-std::size_t place_once(Transition& t) {
-  auto workers = free_workers(t.state);
-  if (workers.empty()) return 0;
-  const auto placements =
-      scheduler::place(sweep_queues(t.state), std::move(workers), FailedOn(t.state));
-  for (const scheduler::Placement& p : placements) {
-    assign(t, t.state.trials.at(p.trial), t.state.workers.at(p.worker), p.slots);
+/// A sweep while placing.
+struct Cursor {
+  Sweep* sweep = nullptr;
+  std::uint64_t* user_slots = nullptr;
+  std::uint64_t slots = 0;  ///< that its trials hold
+  ReadyOrder::const_iterator next;
+  std::size_t passed_over = 0;
+  bool blocked = false;  ///< nothing more of it can be placed now
+};
+
+bool wants_more(const Cursor& c) {
+  return !c.blocked && c.next != c.sweep->ready.end() && has_room(*c.sweep);
+}
+
+/// Priority, fair share of users and sweeps, age.
+auto rank_of(const Cursor& c) {
+  return std::make_tuple(c.next->first - std::int64_t{c.sweep->row.priority}, *c.user_slots,
+                         c.slots, c.sweep->row.id);
+}
+
+/// Places as much as fits. Returns how many trials. Cost: (placements + 1) x sweeps with ready
+/// trials; what a placement costs itself hardly depends on the number of workers or trials.
+std::size_t place(Transition& t) {
+  std::map<std::string, std::uint64_t> users;
+  std::vector<Cursor> cursors;
+  for (const SweepId id : t.state.open_sweeps) {
+    Sweep& sweep = t.state.sweeps.at(id);
+    const std::uint64_t slots = sweep.count(TrialState::kRunning) * sweep.demand.all_slots();
+    std::uint64_t& user = users[sweep.row.user];
+    user += slots;
+    if (sweep.row.state != SweepState::kRunning || sweep.ready.empty()) continue;
+    cursors.push_back({&sweep, &user, slots, sweep.ready.begin(), 0, false});
   }
-  return placements.size();
+  std::vector<const scheduler::Demand*> too_large;  // for what is free now
+  std::size_t placed = 0;
+  while (true) {
+    Cursor* first = nullptr;
+    for (Cursor& cursor : cursors) {
+      if (wants_more(cursor) && (first == nullptr || rank_of(cursor) < rank_of(*first))) {
+        first = &cursor;
+      }
+    }
+    if (first == nullptr) return placed;
+    Sweep& sweep = *first->sweep;
+    Trial& trial = t.state.trials.at(first->next->second);
+    const bool reserved = t.state.reservations.contains(trial.row.id);
+    const bool hopeless =
+        !reserved && std::any_of(too_large.begin(), too_large.end(),
+                                 [&](const auto* demand) { return *demand == sweep.demand; });
+    const std::vector<WorkerId> workers =
+        hopeless ? std::vector<WorkerId>{} : find_workers(t.state, sweep, trial);
+    if (!workers.empty()) {
+      ++first->next;
+      assign(t, trial, workers);
+      first->slots += sweep.demand.all_slots();
+      *first->user_slots += sweep.demand.all_slots();
+      ++placed;
+    } else if (waits_for_holder(t.state, trial)) {
+      ++first->next;  // the others of the sweep may do without
+      first->blocked = ++first->passed_over > kPassedOverMax;
+    } else {
+      first->blocked = true;  // every trial of a sweep takes the same
+      if (!reserved) too_large.push_back(&sweep.demand);
+    }
+  }
 }
 
 void refill_all(Transition& t) {
@@ -74,11 +122,52 @@ void refill_all(Transition& t) {
 
 }  // namespace
 
+scheduler::Demand demand_of(const sweep::ResourceSpec& resources) {
+  scheduler::Demand demand;
+  demand.kind = resources.gpus > 0 ? protocol::DeviceKind::kGpu : protocol::DeviceKind::kCpu;
+  demand.slots = static_cast<std::uint32_t>(resources.slots());
+  demand.workers = static_cast<std::uint32_t>(resources.nodes);
+  demand.slot_memory_bytes = resources.gpu_memory_bytes;
+  demand.memory_bytes = resources.memory_bytes;
+  demand.labels = resources.labels;
+  return demand;
+}
+
+bool has_room(const Sweep& sweep) {
+  const std::int32_t parallel = sweep.spec->resources.parallel;
+  return parallel <= 0 || sweep.count(TrialState::kRunning) < static_cast<std::uint64_t>(parallel);
+}
+
+std::string folder_of(const Worker& worker) {
+  return worker.row.folder.empty() ? worker.row.id.to_string() : worker.row.folder;
+}
+
+bool waits_for_holder(const State& state, const Trial& trial) {
+  if (!state.deadlines.contains(DeadlineKind::kHolder, trial.row.id.value)) return false;
+  const Worker& holder = state.workers.at(trial.checkpoint->worker);
+  return !holder.row.draining && holder.row.quarantine.empty();
+}
+
+bool can_be_fetched(const Trial& trial) {
+  return trial.checkpoint && !trial.stored.empty() &&
+         trial.stored.front().step >= trial.checkpoint->step;
+}
+
+std::string checkpoint_folder(const State& state, const Trial& trial) {
+  if (!trial.checkpoint || can_be_fetched(trial)) return "";
+  const auto holder = state.workers.find(trial.checkpoint->worker);
+  return holder == state.workers.end() ? "" : folder_of(holder->second);
+}
+
 void schedule(Transition& t) {
   if (!t.placement_changed) return;
+  prune_reservations(t);
   do {
-    refill_all(t);
-  } while (place_once(t) > 0);
+    do {
+      refill_all(t);
+    } while (place(t) > 0);
+  } while (yield_reservations(t));
+  make_room(t);
 }
 
 }  // namespace tailor::core

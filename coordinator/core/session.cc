@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "coordinator/core/json.h"
 #include "coordinator/core/transition.h"
 
@@ -41,20 +42,35 @@ Worker& find_or_create(Transition& t, const protocol::Hello& hello) {
   return t.state.workers.emplace(id, std::move(worker)).first->second;
 }
 
-/// A second stream under a name takes over: the older one is dead,
-/// or a mistake that its owner must see.
-void take_over(Transition& t, Worker& worker, const protocol::Hello& hello) {
-  if (worker.session == 0) return;
-  t.state.worker_by_session.erase(worker.session);
-  if (worker.row.instance == hello.instance) {
-    t.close(worker.session, {Code::kAborted, "the same worker opened a newer stream"});
-  } else {
-    t.close(worker.session,
+/// A second stream under a name: one of the same daemon takes over; one of another daemon only when
+/// nothing was heard of the first for a whole lease. False: it is refused, and the one that is
+/// there stays.
+bool take_over(Transition& t, Worker& worker, const SessionOpened& event) {
+  if (worker.session == 0) return true;
+  const protocol::Hello& hello = event.hello;
+  const bool same = worker.row.instance == hello.instance;
+  const std::int64_t silent_ms = t.now.mono_ms - worker.heard_ms;
+  if (!same && silent_ms < t.state.options.lease_ms) {
+    t.event("worker_refused", {{}, {}, 0, worker.row.id},
+            fmt::format("another worker named {} (on {}) was refused: the one on {} is connected",
+                        worker.row.name, hello.host, worker.row.host));
+    t.close(event.session,
             {Code::kAlreadyExists,
-             fmt::format("another worker named '{}' has connected (from {}); names must be unique",
-                         hello.worker_name, hello.host)});
+             fmt::format("a worker named '{}' is connected already (on {}); names must be unique, "
+                         "give this one another. If it is the same one, started anew, it is let "
+                         "in when the other was not heard of for {} s",
+                         hello.worker_name, worker.row.host, t.state.options.lease_ms / 1'000)});
+    return false;
   }
+  t.state.worker_by_session.erase(worker.session);
+  t.close(worker.session,
+          same ? Status{Code::kAborted, "the same worker opened a newer stream"}
+               : Status{Code::kAlreadyExists,
+                        fmt::format("nothing was heard of this worker for {} s, and another one "
+                                    "named '{}' has connected (from {}); names must be unique",
+                                    silent_ms / 1'000, hello.worker_name, hello.host)});
   worker.session = 0;
+  return true;
 }
 
 /// Live attempts of a worker, through its slots.
@@ -66,14 +82,25 @@ std::set<TrialId> live_on(const Worker& worker) {
   return trials;
 }
 
+/// The worker's member of the live attempt that holds slots there.
+Member& member_on(Trial& trial, const Worker& worker) {
+  auto& members = trial.live->members;
+  const auto found = std::find_if(members.begin(), members.end(), [&](const Member& member) {
+    return member.row.worker == worker.row.id && !member.row.ended;
+  });
+  TAILOR_CHECK(found != members.end(), "{} is not on {}", trial.live->row.id.to_string(),
+               worker.row.id.to_string());
+  return *found;
+}
+
 bool holds(const protocol::Hello& hello, const LiveAttempt& live) {
   return std::any_of(hello.held.begin(), hello.held.end(), [&](const protocol::HeldAttempt& held) {
     return held.ref == protocol::AttemptRef{live.row.id, live.row.token};
   });
 }
 
-bool slots_exist(const protocol::Hello& hello, const LiveAttempt& live) {
-  return std::all_of(live.row.slots.begin(), live.row.slots.end(), [&](std::uint32_t index) {
+bool slots_exist(const protocol::Hello& hello, const Member& member) {
+  return std::all_of(member.row.slots.begin(), member.row.slots.end(), [&](std::uint32_t index) {
     return std::any_of(hello.slots.begin(), hello.slots.end(),
                        [&](const protocol::Slot& slot) { return slot.index == index; });
   });
@@ -83,19 +110,21 @@ bool slots_exist(const protocol::Hello& hello, const LiveAttempt& live) {
 void reconcile(Transition& t, Worker& worker, const protocol::Hello& hello) {
   for (const TrialId id : live_on(worker)) {
     Trial& trial = t.state.trials.at(id);
-    if (!slots_exist(hello, *trial.live)) {
-      end_attempt(t, trial, EndClass::kNodeLost, "its worker came back without the slot", nullptr);
+    if (!slots_exist(hello, member_on(trial, worker))) {
+      end_member(t, trial, worker.row.id, EndClass::kNodeLost,
+                 "its worker came back without the slot");
     } else if (trial.live->row.state == AttemptState::kRunning && !holds(hello, *trial.live)) {
-      end_attempt(t, trial, EndClass::kNodeLost, "its worker came back without it", nullptr);
+      end_member(t, trial, worker.row.id, EndClass::kNodeLost, "its worker came back without it");
     }
   }
   std::vector<WorkerSlot> slots;
   for (const protocol::Slot& slot : hello.slots) slots.push_back({slot, std::nullopt});
   for (const TrialId id : live_on(worker)) {
-    const LiveAttempt& live = *t.state.trials.at(id).live;
+    Trial& trial = t.state.trials.at(id);
+    const Member& member = member_on(trial, worker);
     for (WorkerSlot& slot : slots) {
-      if (std::count(live.row.slots.begin(), live.row.slots.end(), slot.slot.index) > 0) {
-        slot.held_by = live.row.id;
+      if (std::count(member.row.slots.begin(), member.row.slots.end(), slot.slot.index) > 0) {
+        slot.held_by = trial.live->row.id;
       }
     }
   }
@@ -110,10 +139,12 @@ protocol::Welcome make_welcome(Transition& t, const Worker& worker, const protoc
   for (const protocol::HeldAttempt& held : hello.held) {
     protocol::HeldVerdict verdict;
     verdict.ref = held.ref;
-    if (const Trial* trial = live_trial(t.state, worker, held.ref)) {
+    if (const LiveMember found = live_member(t.state, worker, held.ref); found.trial != nullptr) {
       verdict.keep = true;
-      verdict.acked_sequence = trial->live->row.acked_sequence;
-      verdict.log_offset = trial->live->row.log_bytes;
+      if (found.speaks()) {
+        verdict.acked_sequence = found.trial->live->row.acked_sequence;
+        verdict.log_offset = found.trial->live->row.log_bytes;
+      }
     }
     welcome.held.push_back(std::move(verdict));
   }
@@ -125,30 +156,63 @@ void catch_up(Transition& t, Worker& worker, const protocol::Hello& hello) {
   for (const TrialId id : live_on(worker)) {
     Trial& trial = t.state.trials.at(id);
     const LiveAttempt& live = *trial.live;
-    renew_lease(t, trial);
+    Member& member = member_on(trial, worker);
+    renew_lease(t, trial, member);
     if (holds(hello, live)) {
       t.event("attempt_resumed", {trial.row.sweep, id, live.row.id.number, worker.row.id}, "");
     } else {
-      t.send(worker.session, make_assign(t.state, trial));
+      t.send(worker.session, make_assign(t.state, trial, member));
+    }
+    const protocol::AttemptRef ref{live.row.id, live.row.token};
+    if (!live.rendezvous.empty() && &member != live.members.data()) {
+      t.send(worker.session, protocol::Rendezvous{ref, live.rendezvous});
     }
     if (live.stop_reason != protocol::StopReason::kNone) {
-      t.send(worker.session,
-             protocol::Stop{{live.row.id, live.row.token}, live.stop_reason, false});
+      t.send(worker.session, protocol::Stop{ref, live.stop_reason, false});
     }
   }
   if (worker.row.draining) t.send(worker.session, protocol::Drain{});
 }
 
-}  // namespace
-
-Trial* live_trial(State& state, const Worker& worker, const protocol::AttemptRef& ref) {
-  const auto found = state.trials.find(ref.attempt.trial);
-  if (found == state.trials.end() || !found->second.live) return nullptr;
-  const storage::AttemptRow& row = found->second.live->row;
-  if (row.id != ref.attempt || row.token != ref.token || row.worker != worker.row.id)
-    return nullptr;
-  return &found->second;
+/// What a worker says of itself when it connects.
+void introduce(Transition& t, Worker& worker, const SessionOpened& event) {
+  const protocol::Hello& hello = event.hello;
+  if (worker.row.instance != hello.instance) {
+    worker.row.draining = false;  // a new daemon takes work
+    t.state.deadlines.clear(DeadlineKind::kDrain, worker.row.id.value);
+    worker.unfit.clear();
+    worker.silent = false;  // another one lost those leases
+    if (worker.row.quarantine.empty()) {
+      t.state.deadlines.clear(DeadlineKind::kPause, worker.row.id.value);
+    }
+  }
+  worker.row.instance = hello.instance;
+  worker.row.host = hello.host;
+  worker.row.version = hello.version;
+  worker.row.slots_json = slots_to_json(hello.slots);
+  worker.row.folder = hello.folder;
+  const std::set<std::string> labels(hello.labels.begin(), hello.labels.end());
+  worker.row.labels.assign(labels.begin(), labels.end());
+  worker.row.memory_bytes = hello.memory_bytes;
+  worker.row.last_seen_ms = t.now.wall_ms;
+  worker.session = event.session;
+  t.state.worker_by_session[event.session] = worker.row.id;
+  t.touch(worker);
 }
+
+void say_fitness(Transition& t, Worker& worker, const std::string& unfit) {
+  if (worker.unfit == unfit) return;
+  if (worker.unfit.empty() || unfit.empty()) {
+    // Once for the whole time, not for each figure in the reason.
+    t.event(unfit.empty() ? "worker_fit" : "worker_unfit", {{}, {}, 0, worker.row.id},
+            unfit.empty() ? "it takes work again" : unfit);
+    t.placement_changed = true;
+  }
+  worker.unfit = unfit;
+  refresh(t.state, worker);
+}
+
+}  // namespace
 
 void on_session_opened(Transition& t, const SessionOpened& event) {
   const protocol::Hello& hello = event.hello;
@@ -156,21 +220,14 @@ void on_session_opened(Transition& t, const SessionOpened& event) {
     return t.close(event.session, status);
   }
   Worker& worker = find_or_create(t, hello);
-  take_over(t, worker, hello);
-  if (worker.row.instance != hello.instance)
-    worker.row.draining = false;  // a new daemon takes work
-  worker.row.instance = hello.instance;
-  worker.row.host = hello.host;
-  worker.row.version = hello.version;
-  worker.row.slots_json = slots_to_json(hello.slots);
-  worker.row.last_seen_ms = t.now.wall_ms;
-  worker.session = event.session;
-  t.state.worker_by_session[event.session] = worker.row.id;
-  t.touch(worker);
+  if (!take_over(t, worker, event)) return;
+  introduce(t, worker, event);
   t.placement_changed = true;
   t.event("worker_connected", {{}, {}, 0, worker.row.id},
           fmt::format("{} on {}, {} slots", worker.row.name, hello.host, hello.slots.size()));
   reconcile(t, worker, hello);
+  hear(t, worker);
+  refresh(t.state, worker);
   t.send(worker.session, make_welcome(t, worker, hello));
   catch_up(t, worker, hello);
 }
@@ -181,24 +238,28 @@ void on_session_closed(Transition& t, const SessionClosed& event) {
   Worker& worker = t.state.workers.at(found->second);
   t.state.worker_by_session.erase(found);
   worker.session = 0;
+  refresh(t.state, worker);
   t.event("worker_disconnected", {{}, {}, 0, worker.row.id}, worker.row.name);
   // Orders to stop that it may never have seen need nobody's answer now.
   for (const TrialId id : live_on(worker)) {
     Trial& trial = t.state.trials.at(id);
     if (trial.live->stop_reason == protocol::StopReason::kCancelled) {
-      end_attempt(t, trial, EndClass::kStopped, "cancelled; its worker went away", nullptr);
+      end_member(t, trial, worker.row.id, EndClass::kStopped, "cancelled; its worker went away");
     }
   }
 }
 
 void on_heartbeat(Transition& t, Worker& worker, const protocol::Heartbeat& message) {
   for (const protocol::AttemptRef& ref : message.running) {
-    if (const Trial* trial = live_trial(t.state, worker, ref)) {
-      renew_lease(t, *trial);
+    if (const LiveMember found = live_member(t.state, worker, ref); found.trial != nullptr) {
+      renew_lease(t, *found.trial, *found.member);
     } else {
       t.send(worker.session, protocol::Stop{ref, protocol::StopReason::kFenced, true});
     }
   }
+  worker.disk_free_bytes = message.disk_free_bytes;
+  worker.disk_total_bytes = message.disk_total_bytes;
+  say_fitness(t, worker, message.unfit);
   t.send(worker.session, protocol::HeartbeatAck{message.serial});
 }
 
@@ -206,31 +267,40 @@ void on_draining(Transition& t, Worker& worker, const protocol::Draining& messag
   if (worker.row.draining) return;
   worker.row.draining = true;
   t.touch(worker);
+  refresh(t.state, worker);
   t.event("worker_draining", {{}, {}, 0, worker.row.id}, message.reason);
 }
+
+namespace {
+
+struct Receive {
+  Transition& t;
+  Worker& worker;
+  void operator()(const protocol::Heartbeat& message) const { on_heartbeat(t, worker, message); }
+  void operator()(const protocol::Reports& message) const { on_reports(t, worker, message); }
+  void operator()(const protocol::LogChunk& message) const { on_log_chunk(t, worker, message); }
+  void operator()(const protocol::Draining& message) const { on_draining(t, worker, message); }
+  void operator()(const protocol::Refused& message) const { on_refused(t, worker, message); }
+  void operator()(const protocol::MemberEnded& message) const {
+    on_member_ended(t, worker, message);
+  }
+  void operator()(const protocol::Rendezvous& message) const { on_rendezvous(t, worker, message); }
+  void operator()(const protocol::Hello&) const {
+    const SessionId session = worker.session;
+    t.close(session, {Code::kInvalidArgument, "Hello may only be the first message of a stream"});
+    on_session_closed(t, SessionClosed{session});
+  }
+};
+
+}  // namespace
 
 void on_session_message(Transition& t, const SessionMessage& event) {
   const auto found = t.state.worker_by_session.find(event.session);
   if (found == t.state.worker_by_session.end())
     return;  // late news from a stream that was replaced
   Worker& worker = t.state.workers.at(found->second);
-  if (const auto* heartbeat = std::get_if<protocol::Heartbeat>(&event.message)) {
-    on_heartbeat(t, worker, *heartbeat);
-  } else if (const auto* reports = std::get_if<protocol::Reports>(&event.message)) {
-    on_reports(t, worker, *reports);
-  } else if (const auto* chunk = std::get_if<protocol::LogChunk>(&event.message)) {
-    on_log_chunk(t, worker, *chunk);
-  } else if (const auto* draining = std::get_if<protocol::Draining>(&event.message)) {
-    on_draining(t, worker, *draining);
-  } else if (const auto* refused = std::get_if<protocol::Refused>(&event.message)) {
-    if (Trial* trial = live_trial(t.state, worker, refused->ref)) {
-      end_attempt(t, *trial, refused->end, refused->reason, nullptr);
-    }
-  } else {
-    t.close(event.session,
-            {Code::kInvalidArgument, "Hello may only be the first message of a stream"});
-    on_session_closed(t, SessionClosed{event.session});
-  }
+  hear(t, worker);
+  std::visit(Receive{t, worker}, event.message);
 }
 
 }  // namespace tailor::core

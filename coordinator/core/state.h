@@ -15,6 +15,7 @@
 #include "coordinator/core/deadlines.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/index_set.h"
+#include "coordinator/scheduler/worker_index.h"
 #include "coordinator/search/algorithm.h"
 #include "storage/records.h"
 #include "sweep/candidate.h"
@@ -35,25 +36,89 @@ struct Options {
   /// A search that found so many infeasible points (and 100 times more
   /// than feasible ones) is ended.
   std::uint64_t infeasible_max = 10'000;
+
+  // ---- who goes first
+  bool preemption = true;             ///< trials of lower priority make room for those of higher
+  std::uint32_t preempting_max = 64;  ///< trials for which others are being stopped, at once
+  /// A trial of several slots that waited so long has slots kept for it as they become free.
+  std::int64_t reserve_after_ms = 60'000;
+  std::uint32_t reservations_max = 4;  ///< trials for which slots are kept, at once
+  /// A trial waits at most so long for a worker that can reach its checkpoint; then it starts over.
+  std::int64_t holder_wait_ms = 120'000;
+
+  // ---- workers in trouble
+  /// Before a worker is given work again that lost leases, refused an order or could not start a
+  /// trainer; doubles each time, at most 5 min.
+  std::int64_t worker_pause_ms = 10'000;
+  /// Refusals, failed starts and ends of class infrastructure in a row that quarantine a worker.
+  std::uint32_t quarantine_after = 3;
+  /// After so long a quarantined worker is tried with one trial; doubles up to a day.
+  std::int64_t probe_after_ms = 300'000;
+  /// A log line that contains one of these quarantines the worker.
+  std::vector<std::string> quarantine_patterns;
+  /// Starts that failed on so many workers, or in all, count against the trial.
+  std::uint32_t start_failure_workers = 3;
+  std::uint32_t start_failures = 10;
+
+  /// Workers enforce limits of time; an attempt that is still there so long after is stopped from
+  /// here.
+  std::int64_t limit_slack_ms = 120'000;
+  std::int64_t gang_start_ms = 600'000;  ///< a gang whose ranks have not found each other is ended
 };
 
-/// The live attempt of a running trial.
+/// One worker's share of a live attempt.
+struct Member {
+  storage::AttemptMember row;
+  MonotonicMs lease_deadline_ms = 0;  ///< its own; means nothing once it has ended
+};
+
+/// The live attempt of a running trial. It has one member, or several in a gang; it lives until all
+/// of them have ended, by their own word or by their lease, and ends once.
 struct LiveAttempt {
-  storage::AttemptRow row;
+  storage::AttemptRow row;      ///< `worker` and `slots` are those of the first member
+  std::vector<Member> members;  ///< by rank, never empty; the first speaks for the attempt
   /// Not kNone: told to stop; also in the row.
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
+  MonotonicMs began_ms = 0;        ///< after a restart by the wall clock, which may have jumped
+  MonotonicMs watched_ms = 0;      ///< since when this process looks after its limits
+  MonotonicMs progress_ms = 0;     ///< when it last came to a new step, or began
+  std::int64_t first_step = 0;     ///< of the newest checkpoint of the trial when it began
+  std::int64_t resumed_step = -1;  ///< as the trainer said; -1 = it has said nothing yet
+  std::int64_t step = -1;          ///< the last that it reported; -1 = none
+  bool awaits_step = false;        ///< it resumed, and has reported no step since
+  std::string rendezvous;          ///< where rank 0 of a gang listens; "" = not known yet
+  bool refused = false;            ///< a member could not take it: that is its worker's fault
+  std::string log_tail;            ///< the end of the log, while its last line has no end
+  bool probe = false;              ///< it tries whether a quarantined worker is well
+
+  bool is_gang() const { return members.size() > 1; }
+};
+
+/// The newest checkpoint that a trial reported.
+struct CheckpointNote {
+  std::int64_t step = 0;
+  WorkerId worker;  ///< in whose trials folder it lies
+  friend bool operator==(const CheckpointNote&, const CheckpointNote&) = default;
 };
 
 struct Trial {
   storage::TrialRow row;
-  std::map<protocol::EndClass, std::int32_t> failures;
+  std::map<protocol::EndClass, std::int32_t> failures;  ///< since the last progress
   /// Workers where attempts ended so, for classes that are the trial's own fault.
   /// Empty once it is final.
   std::map<protocol::EndClass, std::set<WorkerId>> failed_on;
+  std::set<WorkerId> not_started_on;  ///< since a trainer of it was last up
+  std::uint32_t not_started = 0;      ///< times, since then
+  std::optional<CheckpointNote> checkpoint;
+  MonotonicMs ready_since_ms = 0;   ///< while it is ready to be placed
+  std::uint32_t makes_room = 0;     ///< attempts that are being stopped for this one
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning
   /// Its checkpoints in the artifact store, newest first.
   std::vector<protocol::StoredCheckpoint> stored;
 };
+
+/// Queued trials that may be placed, the next one first.
+using ReadyOrder = std::set<std::pair<std::int64_t, TrialId>>;  // (-priority, id)
 
 struct Sweep {
   storage::SweepRow row;
@@ -68,7 +133,9 @@ struct Sweep {
   std::vector<std::uint32_t> open_trials;  ///< by candidate: trials that are not final
   IndexSet told;                ///< candidates of the space whose outcome the algorithm heard
   std::vector<TrialId> trials;  ///< all, ascending
-  std::set<TrialId> ready;      ///< queued trials whose back-off is over
+  ReadyOrder ready;             ///< queued trials whose back-off is over
+  scheduler::Demand demand;     ///< what each of its trials takes; follows from `spec`
+  bool reserve_due = false;     ///< its first trial has waited long enough to have slots kept
   std::map<storage::TrialState, std::uint64_t> counts;
 
   std::uint64_t count(storage::TrialState state) const {
@@ -86,6 +153,35 @@ struct Worker {
   storage::WorkerRow row;
   SessionId session = 0;  ///< 0 = not connected
   std::vector<WorkerSlot> slots;
+  MonotonicMs heard_ms = 0;            ///< the last message of its session
+  std::uint64_t memory_kept = 0;       ///< bytes of the node that live attempts asked for
+  std::string unfit;                   ///< why it wants no work at the moment; "" = it does
+  std::uint64_t disk_free_bytes = 0;   ///< as it last said; of the trials folder
+  std::uint64_t disk_total_bytes = 0;  ///< 0 = not known
+  /// It lost leases and has not been heard of since.
+  bool silent = false;
+  std::uint32_t leases_lost = 0;     ///< in a row
+  std::uint32_t troubles = 0;        ///< refusals, failed starts, infrastructure, in a row
+  std::set<TrialId> trouble_trials;  ///< those of them; bounded by `troubles`
+  std::uint32_t probes = 0;          ///< that failed, in a row
+  bool may_probe = false;            ///< quarantined, but one trial may try it
+  std::string pause_reason;          ///< why there is a deadline kPause
+  TrialId reserved_for;              ///< slots of it are kept for this trial
+};
+
+/// Slots that are kept for a trial as they become free.
+struct Reservation {
+  MonotonicMs since_ms = 0;
+  std::vector<WorkerId> workers;
+  friend bool operator==(const Reservation&, const Reservation&) = default;
+};
+
+/// A running trial that may be stopped for one of higher priority.
+struct Preemptible {
+  std::int64_t priority = 0;
+  std::uint64_t newest = 0;  ///< larger for older attempts: what began last is stopped first
+  TrialId trial;
+  friend auto operator<=>(const Preemptible&, const Preemptible&) = default;
 };
 
 struct State {
@@ -101,6 +197,10 @@ struct State {
   // Indexes, so that no step walks over all trials.
   std::set<SweepId> open_sweeps;  ///< running or paused
   Deadlines deadlines;            ///< leases, back-offs, whatever happens by time alone
+  scheduler::WorkerIndex offers;  ///< of the workers that may be given work
+  std::map<TrialId, Reservation> reservations;
+  std::set<Preemptible> preemptible;       ///< lowest priority first
+  std::map<TrialId, TrialId> making_room;  ///< running trial that was told to stop -> for whom
 };
 
 }  // namespace tailor::core

@@ -12,6 +12,8 @@ struct Dispatch {
   void operator()(const ControlTrials& event) const { on_control_trials(t, event); }
   void operator()(const DrainWorker& event) const { on_drain_worker(t, event); }
   void operator()(const ArtifactsChanged& event) const { on_artifacts(t, event); }
+  void operator()(const QuarantineWorker& event) const { on_quarantine_worker(t, event); }
+  void operator()(const ReleaseWorker& event) const { on_release_worker(t, event); }
   void operator()(const SessionOpened& event) const { on_session_opened(t, event); }
   void operator()(const SessionMessage& event) const { on_session_message(t, event); }
   void operator()(const SessionClosed& event) const { on_session_closed(t, event); }

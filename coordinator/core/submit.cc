@@ -116,7 +116,7 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
 
 bool wants_draws(const State& state, const Sweep& sweep) {
   return sweep.row.state == SweepState::kRunning && sweep.algorithm && !sweep.search_done &&
-         sweep.count(TrialState::kQueued) < state.options.queue_ahead;
+         sweep.ready.size() < state.options.queue_ahead;
 }
 
 void refill(Transition& t, Sweep& sweep) {
@@ -174,6 +174,8 @@ void on_submit(Transition& t, const SubmitSweep& event) {
 
   sweep.search_done = sweep.algorithm == nullptr;
   sweep.spec = event.spec;
+  sweep.demand = demand_of(event.spec->resources);
+  sweep.row.user = event.user;
   sweep.row.id = SweepId{t.state.counters.next_sweep++};
   sweep.row.name = spec.name;
   sweep.row.spec_hash = event.hash;

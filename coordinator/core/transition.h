@@ -48,7 +48,7 @@ class Transition {
 
   // ---- shorthands; the id is known to exist
   Sweep& sweep_of(const Trial& trial) { return state.sweeps.at(trial.row.sweep); }
-  Worker& worker_of(const LiveAttempt& live) { return state.workers.at(live.row.worker); }
+  Worker& worker_of(const Member& member) { return state.workers.at(member.row.worker); }
 };
 
 /// Applies one event; what it changed and says is added to `changes`.
@@ -61,25 +61,105 @@ void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms);
 /// Makes a trial final; tells the search and completes the sweep when it was the last.
 void finish_trial(Transition& t, Trial& trial, storage::TrialState final_state,
                   std::string_view end_class, std::string message);
-/// Gives `trial` a new attempt on `worker` and sends it. REQUIRES: queued, slots free.
-void assign(Transition& t, Trial& trial, Worker& worker, const std::vector<std::uint32_t>& slots);
-/// The message that starts the live attempt of `trial`.
-protocol::Assign make_assign(const State& state, const Trial& trial);
-/// Ends the live attempt of `trial` and decides what becomes of the trial. `report` is the
-/// trainer's own last word, null when the attempt was lost. REQUIRES: trial.live.
-void end_attempt(Transition& t, Trial& trial, protocol::EndClass end, std::string message,
-                 const protocol::EndReport* report);
-/// Tells the live attempt to stop, once. `reason`: kPaused or kCancelled.
+/// Gives `trial` a new attempt on `workers`, its demand on each of them, and sends it: all or
+/// nothing. REQUIRES: queued, slots free.
+void assign(Transition& t, Trial& trial, const std::vector<WorkerId>& workers);
+/// The message that starts `member` of the live attempt of `trial`.
+protocol::Assign make_assign(const State& state, const Trial& trial, const Member& member);
+/// Ends the live attempt, all of whose members have ended, and decides what becomes of the trial.
+void close_attempt(Transition& t, Trial& trial);
+/// Sets the moment at which the coordinator itself looks after the limits of the live attempt.
+void watch_limits(State& state, const Trial& trial);
+/// That moment has come.
+void end_by_limit(Transition& t, Trial& trial);
+/// Tells the live attempt to stop. A second reason changes what the end will count as, but for a
+/// cancelled one.
 void ask_to_stop(Transition& t, Trial& trial, protocol::StopReason reason);
-/// The live attempt of `trial` was heard of: its lease runs a whole time from now, or longer when
-/// it does already.
-void renew_lease(Transition& t, const Trial& trial);
 /// Completes the sweep when nothing is left to do.
 void complete_if_done(Transition& t, Sweep& sweep);
+/// The trial may be placed from now on.
+void make_ready(Transition& t, Sweep& sweep, Trial& trial);
 /// Takes a queued trial out of the indexes of queued trials.
 void unindex_queued(State& state, Sweep& sweep, Trial& trial);
 /// Moves a trial to `next`, keeping the counts.
 void set_trial_state(Transition& t, Trial& trial, storage::TrialState next);
+
+// ---- members.cc: the workers of one attempt
+
+/// A live attempt and the member of it that runs on a certain worker; null when there is none.
+struct LiveMember {
+  Trial* trial = nullptr;
+  Member* member = nullptr;
+  bool speaks() const { return member != nullptr && member == trial->live->members.data(); }
+};
+/// What `ref` names on `worker`; nothing when the token is stale, or when that member has ended.
+LiveMember live_member(State& state, const Worker& worker, const protocol::AttemptRef& ref);
+/// The member was heard of: its lease runs a whole time from now, or longer when it does already.
+void renew_lease(Transition& t, Trial& trial, Member& member);
+/// Sets the attempt's deadline to the earliest of its members'.
+void index_lease(State& state, const Trial& trial);
+/// The member's processes have ended (or nobody will hear of them again): its slots are free. The
+/// others are told to stop. The last one closes the attempt: `trial.live` is empty afterwards.
+void end_member(Transition& t, Trial& trial, WorkerId worker, protocol::EndClass end,
+                std::string message);
+/// As end_member for all that have not ended.
+void end_all_members(Transition& t, Trial& trial, protocol::EndClass end,
+                     const std::string& message);
+/// How the attempt as a whole ended, by the words of its members.
+struct Verdict {
+  protocol::EndClass end = protocol::EndClass::kCompleted;
+  std::string message;
+  WorkerId worker;  ///< where it happened
+};
+Verdict verdict_of(const LiveAttempt& live);
+void on_refused(Transition& t, Worker& worker, const protocol::Refused& message);
+void on_member_ended(Transition& t, Worker& worker, const protocol::MemberEnded& message);
+void on_rendezvous(Transition& t, Worker& worker, const protocol::Rendezvous& message);
+
+// ---- workers.cc: who may be given work, and the trouble they are in
+
+/// False for workers that are away, silent, draining, unfit, in quarantine or paused.
+bool takes_work(const State& state, const Worker& worker);
+/// What is free there for `trial`: slots that are kept for another are not.
+scheduler::Offer offer_of(const State& state, const Worker& worker, TrialId trial);
+/// Brings the index of offers up to date; after every change of what the above depend on.
+void refresh(State& state, const Worker& worker);
+/// A message of the worker's session arrived.
+void hear(Transition& t, Worker& worker);
+/// It lost a lease: it gets nothing until it was heard of, and then waits.
+void lose_lease(Transition& t, Worker& worker);
+enum class Trouble { kRefused, kNotStarted, kInfrastructure };
+/// Something that is the worker's fault, not the trial's.
+void worker_trouble(Transition& t, Worker& worker, const LiveAttempt& ended, Trouble trouble,
+                    const std::string& reason);
+/// An attempt ended there as attempts should: no trouble any more.
+void worker_well(Transition& t, Worker& worker);
+/// The trial that tries a quarantined worker came to a step there.
+void probe_succeeded(Transition& t, Trial& trial);
+void quarantine(Transition& t, Worker& worker, std::string reason);
+/// Looks for patterns of trouble in what a trainer wrote.
+void watch_log(Transition& t, Worker& worker, LiveAttempt& live, std::string_view news);
+/// True for a quarantine that one trial tries after a time.
+bool is_probed(const Worker& worker);
+void on_quarantine_worker(Transition& t, const QuarantineWorker& event);
+void on_release_worker(Transition& t, const ReleaseWorker& event);
+
+// ---- priority.cc: room for trials that wait too long or matter more
+
+std::int64_t priority_of(const Sweep& sweep, const Trial& trial);
+/// Where a running trial stands among those that may be stopped.
+Preemptible preemptible_of(const Sweep& sweep, const Trial& trial);
+/// Gives back what was kept for trials that do not wait any more.
+void prune_reservations(Transition& t);
+/// Gives back what is kept for trials of lower priority than one that waits and would fit there;
+/// false when there is no such.
+bool yield_reservations(Transition& t);
+/// The trial does not wait any more: what was kept and stopped for it is forgotten.
+void forget_room(State& state, Trial& trial);
+/// The running trial ends; if it was stopped for another one, that one waits for less.
+void room_was_made(State& state, const Trial& trial);
+/// Keeps slots for large trials that waited too long, and stops trials of lower priority.
+void make_room(Transition& t);
 
 // ---- submit.cc
 void on_submit(Transition& t, const SubmitSweep& event);
@@ -100,6 +180,7 @@ void on_control_sweep(Transition& t, const ControlSweep& event);
 void on_control_trials(Transition& t, const ControlTrials& event);
 void on_drain_worker(Transition& t, const DrainWorker& event);
 void on_artifacts(Transition& t, const ArtifactsChanged& event);
+void drain_worker(Transition& t, Worker& worker, const std::string& reason);
 
 // ---- session.cc
 void on_session_opened(Transition& t, const SessionOpened& event);
@@ -107,8 +188,6 @@ void on_session_closed(Transition& t, const SessionClosed& event);
 void on_heartbeat(Transition& t, Worker& worker, const protocol::Heartbeat& message);
 void on_draining(Transition& t, Worker& worker, const protocol::Draining& message);
 void on_session_message(Transition& t, const SessionMessage& event);
-/// The trial whose live attempt `ref` names on `worker`; null when the token is stale.
-Trial* live_trial(State& state, const Worker& worker, const protocol::AttemptRef& ref);
 
 // ---- reports.cc
 void on_reports(Transition& t, Worker& worker, const protocol::Reports& message);
@@ -119,6 +198,19 @@ void on_tick(Transition& t);
 void on_stalled(Transition& t, const Stalled& event);
 
 // ---- schedule.cc
+/// What a trial of a sweep takes.
+scheduler::Demand demand_of(const sweep::ResourceSpec& resources);
+/// False while as many of its trials run as `resources.parallel` allows.
+bool has_room(const Sweep& sweep);
+/// Whether the artifact store has the newest checkpoint of `trial`, or a newer one.
+bool can_be_fetched(const Trial& trial);
+/// The trials folder in which the trial's checkpoint lies; "" = none, or it can be fetched.
+std::string checkpoint_folder(const State& state, const Trial& trial);
+/// True while the trial should not start anywhere but near its checkpoint: for a time someone may
+/// come or become free who can read it.
+bool waits_for_holder(const State& state, const Trial& trial);
+/// Identity of the worker's trials folder; its own where it does not say.
+std::string folder_of(const Worker& worker);
 /// Draws candidates, places what fits. Last act of every step.
 void schedule(Transition& t);
 

@@ -73,6 +73,29 @@ TEST(Config, RefusesNonsense) {
   EXPECT_FALSE(parse({"--config", "/no/such/file.toml"}).has_value());
 }
 
+TEST(Config, SaysWhatQuarantinesAWorkerAndWhetherTrialsMakeRoom) {
+  const auto plain = parse_config("database = \"/t.db\"\n", "c.toml", {});
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_TRUE(plain->preemption);
+  EXPECT_THAT(plain->quarantine_patterns, ::testing::Contains("uncorrectable ECC error"));
+  const auto config = parse_config(
+      "database = \"/t.db\"\npreemption = false\n[quarantine]\nafter = 5\nprobe = \"1 h\"\n"
+      "patterns = [\"Xid 79\"]\n",
+      "c.toml", {});
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_FALSE(config->preemption);
+  EXPECT_EQ(config->quarantine_after, 5u);
+  EXPECT_EQ(config->quarantine_probe_ms, 3'600'000);
+  EXPECT_THAT(config->quarantine_patterns, ::testing::ElementsAre("Xid 79"));
+  EXPECT_TRUE(validate(*config).is_ok());
+  for (const char* bad :
+       {"after = 0", "probe = \"1 ms\"", "patterns = [\"x\"]", "patterns = [7]", "until = 3"}) {
+    const auto refused = parse_config(
+        std::string("database = \"/t.db\"\n[quarantine]\n") + bad + "\n", "c.toml", {});
+    EXPECT_FALSE(refused.has_value() && validate(*refused).is_ok()) << bad;
+  }
+}
+
 TEST(Config, HostsThatAreAllowedBesideTheOwnOnesAreNamesAndNothingElse) {
   const auto config = parse_config(
       "database = \"/t.db\"\nallowed_hosts = [\"tailor.lab\", \"[fd00::7]\"]\n", "c.toml", {});

@@ -16,6 +16,10 @@ core::Options core_options() {
   options.backoff_ms = 500;
   options.queue_ahead = 5;
   options.draws_per_step = 3;
+  options.reserve_after_ms = 5'000;
+  options.holder_wait_ms = 4'000;
+  options.worker_pause_ms = 500;
+  options.probe_after_ms = 4'000;
   return options;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tailor::simulation {
 
@@ -64,7 +65,8 @@ void Node::start_daemon() {
     if (folder.forgotten) continue;
     const bool running = std::any_of(trainers_.begin(), trainers_.end(),
                                      [&](const auto& entry) { return entry.second.ref == ref; });
-    start.restored.push_back({ref, folder.assign.slots, running, folder.acked, folder.end});
+    start.restored.push_back(
+        {ref, folder.assign.slots, running, folder.acked, folder.end, folder.assign.gang});
     c_.count(running ? "trainer re-adopted" : "ended attempt found");
   }
   c_.trace(who_, fmt::format("daemon starts, {} attempts restored", start.restored.size()));
@@ -278,6 +280,7 @@ void Node::spawn(const AttemptRef& ref) {
                                  ref.attempt.to_string(), other.ref.attempt.to_string()));
     }
   }
+  if (folder.assign.gang.first_rank > 0) return spawn_member(ref);
   ledger_.began(ref);
   Trainer trainer;
   trainer.ref = ref;
@@ -305,6 +308,9 @@ void Node::spawn(const AttemptRef& ref) {
   c_.trace(who_,
            fmt::format("trainer of {} starts at step {}", ref.attempt.to_string(), trainer.step));
   apply(agent::TrainerStarted{ref});
+  if (folder.assign.gang.world > folder.assign.gang.ranks) {
+    later(c_.up_to(500), agent::RendezvousFound{ref, fmt::format("host-{}:4711", index_)});
+  }
   c_.after(c_.up_to(1'000), [this, pid] {
     const auto found = trainers_.find(pid);
     if (found == trainers_.end()) return;
@@ -315,6 +321,25 @@ void Node::spawn(const AttemptRef& ref) {
     write(found->second.ref, started);
     train(pid);
   });
+}
+
+/// The ranks of a gang that do not speak: they live until they are told to go, or die.
+void Node::spawn_member(const AttemptRef& ref) {
+  c_.count("gang member started");
+  Trainer trainer;
+  trainer.ref = ref;
+  trainer.slots = disk_.at(ref).assign.slots;
+  trainer.parent = life_;
+  trainer.silent = true;
+  trainer.steps_total = trainer.fate_step = std::numeric_limits<std::int64_t>::max();
+  if (!c_.healed && c_.chance(c_.faults.trainer_failure)) {
+    trainer.fate = Fate::kSignal;
+    trainer.fate_step = c_.up_to(20);
+  }
+  const std::uint64_t pid = next_pid_++;
+  trainers_.emplace(pid, trainer);
+  apply(agent::TrainerStarted{ref});
+  train(pid);
 }
 
 void Node::write(const AttemptRef& ref, decltype(protocol::Report::body) body) {
@@ -361,6 +386,8 @@ void Node::train(std::uint64_t pid) {
   }
   if (trainer.step >= trainer.fate_step) {
     meet_fate(pid);
+  } else if (trainer.silent) {
+    ++trainer.step;
   } else {
     ++trainer.step;
     write(
@@ -374,8 +401,10 @@ void Node::train(std::uint64_t pid) {
 
 void Node::stop_gracefully(std::uint64_t pid) {
   Trainer& trainer = trainers_.at(pid);
-  save_checkpoint(trainer);
-  say_end(trainer, EndClass::kStopped);
+  if (!trainer.silent) {
+    save_checkpoint(trainer);
+    say_end(trainer, EndClass::kStopped);
+  }
   exit(pid, c_.up_to(1'000), {static_cast<int>(protocol::TrainerExit::kStopped), std::nullopt});
 }
 

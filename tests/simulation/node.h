@@ -72,6 +72,7 @@ class Node {
     std::int64_t steps_total = 0;
     std::int64_t fate_step = 0;
     std::int64_t hang_until = 0;  // true time
+    bool silent = false;          // of a gang whose rank 0 is elsewhere
     bool term = false;
     bool ending = false;
   };
@@ -97,6 +98,7 @@ class Node {
   void execute(const agent::LogLine& effect);
   void read_reports(const agent::ReadReports& request);
 
+  void spawn_member(const AttemptRef& ref);
   void spawn(const protocol::AttemptRef& ref);
   void train(std::uint64_t pid);
   void write(const protocol::AttemptRef& ref, decltype(protocol::Report::body) body);

@@ -64,13 +64,40 @@ count = 1
 parallel = 2
 )";
 
+// Pairs of nodes train one trial together.
+constexpr const char* kGang = R"(
+[[candidate]]
+name = "plain"
+[[candidate]]
+name = "wide"
+"ffn.d_h" = 160
+[seeds]
+count = 2
+[resources]
+nodes = 2
+priority = 1
+[limits]
+progress = "90 s"
+trial = "3 h"
+[retry]
+oom = 50
+infrastructure = 50
+timeout = 50
+node_lost = 50
+lease_lost = 50
+preempted = 1000
+)";
+
 }  // namespace
 
 void Users::begin() {
   files_.push_back({std::string("name = \"grid-sweep\"\n") + kCommon + kGrid, "grid-sweep"});
   files_.push_back({std::string("name = \"random-sweep\"\n") + kCommon + kRandom, "random-sweep"});
+  files_.push_back({std::string("name = \"gang-sweep\"\n") + kCommon + kGang, "gang-sweep"});
   submit(0);
   c_.after(c_.up_to(20'000), [this] { submit(1); });
+  // A gang needs nodes that there are.
+  if (c_.faults.nodes > 1) c_.after(c_.up_to(60'000), [this] { submit(2); });
 }
 
 void Users::submit(std::size_t which) {
@@ -103,10 +130,11 @@ void Users::on_reply(const core::Reply& reply) {
 
 void Users::act(std::size_t workers) {
   if (!coordinator_up() || ids_.empty()) return;
-  const SweepId sweep{1 + c_.rng.below(2)};
+  const SweepId sweep{1 + c_.rng.below(3)};
   const TrialId trial{1 + c_.rng.below(40)};
   c_.count("request");
-  switch (c_.rng.below(13)) {
+  const WorkerId worker{1 + c_.rng.below(workers)};
+  switch (c_.rng.below(17)) {
     case 0:
     case 1:
     case 2:
@@ -126,7 +154,21 @@ void Users::act(std::size_t workers) {
       ledger_.allow_retry(sweep);
       return post(core::ControlTrials{ask(), {}, sweep, core::TrialAction::kRetry, false});
     case 10:
-      return post(core::DrainWorker{ask(), WorkerId{1 + c_.rng.below(workers)}});
+      return post(core::DrainWorker{ask(), worker,
+                                    c_.chance(0.5) ? 0 : c_.clock.wall_ms() + c_.up_to(10'000)});
+    case 13:
+      quarantined_.insert(worker);
+      return post(core::QuarantineWorker{ask(), worker, "as a test"});
+    case 14:
+      return post(core::ReleaseWorker{ask(), worker});
+    case 15:
+    case 16:
+      return post(core::ControlTrials{ask(),
+                                      {trial},
+                                      {},
+                                      core::TrialAction::kSetPriority,
+                                      false,
+                                      static_cast<std::int32_t>(c_.rng.below(4))});
     default:
       return post(core::ControlSweep{ask(), sweep, core::SweepAction::kSetPriority,
                                      static_cast<std::int32_t>(c_.rng.below(3))});
@@ -137,6 +179,8 @@ void Users::resume_all() {
   if (!coordinator_up()) return;
   for (const auto& [which, id] : ids_)
     post(core::ControlSweep{ask(), id, core::SweepAction::kResume, 0});
+  // Only what people did: a quarantine for troubles ends by itself.
+  for (const WorkerId worker : quarantined_) post(core::ReleaseWorker{ask(), worker});
 }
 
 }  // namespace tailor::simulation

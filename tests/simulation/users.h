@@ -31,7 +31,7 @@ class Users {
   /// Second phase: whatever was paused goes on.
   void resume_all();
   /// Every sweep is known and every request since the last crash was answered exactly once.
-  bool satisfied() const { return open_.empty() && ids_.size() == 2; }
+  bool satisfied() const { return open_.empty() && ids_.size() == (c_.faults.nodes > 1 ? 3 : 2); }
 
  private:
   struct File {
@@ -51,6 +51,7 @@ class Users {
   std::map<core::RequestId, std::size_t> submissions_;
   std::map<std::size_t, SweepId> ids_;  // by file
   core::RequestId last_request_ = 0;
+  std::set<WorkerId> quarantined_;  // by request, once
 };
 
 }  // namespace tailor::simulation

@@ -164,6 +164,9 @@ timeout = 0
                                   16, -3, false};
   EXPECT_EQ(spec->resources, resources);
   EXPECT_EQ(spec->resources.ranks(), 8);
+  EXPECT_EQ(resources_text(resources),
+            "4 GPUs of at least 20.0 GiB, 64.0 GiB of memory on each of 2 nodes (8 ranks) where "
+            "there is big, rack=3");
   EXPECT_EQ(spec->limits, (LimitSpec{600'000, 21'600'000, 172'800'000}));
   EXPECT_EQ(spec->retry.at(EndClass::kOom), 4);
   EXPECT_EQ(spec->retry.at(EndClass::kTimeout), 0);
@@ -178,6 +181,7 @@ TEST(Parse, WhatIsLeftOutHasItsDefault) {
   EXPECT_EQ(spec.train.precision, protocol::Precision::kF32);
   EXPECT_EQ(spec.train.checkpoint_every_ms, 600'000);
   EXPECT_EQ(spec.resources, ResourceSpec{});
+  EXPECT_EQ(resources_text(spec.resources), "1 CPU slot");
   EXPECT_EQ(spec.resources.ranks(), 1);
   EXPECT_EQ(spec.limits, LimitSpec{});
   const std::map<EndClass, std::int32_t> retry = {

@@ -36,8 +36,11 @@ batch = 64
 
 [retry]
 {}
+
+[limits]
+{}
 )",
-                     name, budget, candidates, space, seeds, resources, retry);
+                     name, budget, candidates, space, seeds, resources, retry, limits);
 }
 
 std::string candidate(const std::string& name, int d_h) {
@@ -107,21 +110,52 @@ Reply Harness::trials(TrialAction action, std::vector<TrialId> ids, SweepId fail
   return only_reply();
 }
 
+protocol::Hello hello(const std::string& name, int cpus, int gpus, const std::string& instance) {
+  protocol::Hello made;
+  made.worker_name = name;
+  made.instance = instance;
+  made.version = "test";
+  made.host = "host-" + name;
+  for (int i = 0; i < cpus + gpus; ++i) {
+    const bool gpu = i >= cpus;
+    made.slots.push_back({static_cast<std::uint32_t>(i),
+                          gpu ? protocol::DeviceKind::kGpu : protocol::DeviceKind::kCpu,
+                          gpu ? "gpu" : "cpu", gpu ? std::uint64_t{24} << 30 : 1u << 30, 2});
+  }
+  return made;
+}
+
 SessionId Harness::connect(const std::string& name, int slots,
                            std::vector<protocol::HeldAttempt> held, const std::string& instance) {
-  protocol::Hello hello;
-  hello.worker_name = name;
-  hello.instance = instance;
-  hello.version = "test";
-  hello.host = "host-" + name;
-  for (int i = 0; i < slots; ++i) {
-    hello.slots.push_back(
-        {static_cast<std::uint32_t>(i), protocol::DeviceKind::kCpu, "cpu", 1u << 30, 2});
-  }
-  hello.held = std::move(held);
+  protocol::Hello made = hello(name, slots, 0, instance);
+  made.held = std::move(held);
+  return connect(std::move(made));
+}
+
+SessionId Harness::connect(protocol::Hello hello) {
   const SessionId session = next_session_++;
   step(SessionOpened{session, std::move(hello)});
   return session;
+}
+
+std::string Harness::workers_of(std::uint64_t trial) const {
+  const Trial& t = state.trials.at(TrialId{trial});
+  std::string names;
+  if (!t.live) return names;
+  for (const Member& member : t.live->members) {
+    names += (names.empty() ? "" : " ") + state.workers.at(member.row.worker).row.name;
+  }
+  return names;
+}
+
+std::vector<std::string> Harness::said(const std::string& kind) const {
+  std::vector<std::string> messages;
+  const auto events = store.events(0, 100'000);
+  EXPECT_TRUE(events.has_value());
+  for (const storage::EventRow& event : *events) {
+    if (event.kind == kind) messages.push_back(event.message);
+  }
+  return messages;
 }
 
 protocol::AttemptRef Harness::live(std::uint64_t trial) const {

@@ -26,9 +26,14 @@ name = "plain"
   std::string budget;
   std::string seeds = "count = 1";
   std::string resources = "gpus = 0";
-  std::string retry;  ///< lines of [retry]
+  std::string retry;   ///< lines of [retry]
+  std::string limits;  ///< lines of [limits]
   std::string text() const;
 };
+
+/// Of a worker with `cpus` CPU slots and then `gpus` GPU slots of 24 GiB, in its own trials folder.
+protocol::Hello hello(const std::string& name, int cpus, int gpus = 0,
+                      const std::string& instance = "i1");
 
 /// One named candidate with widths that differ from the others'.
 std::string candidate(const std::string& name, int d_h);
@@ -61,6 +66,8 @@ class Harness {
   SessionId connect(const std::string& name, int slots = 1,
                     std::vector<protocol::HeldAttempt> held = {},
                     const std::string& instance = "i1");
+  /// A worker that says `hello` connects. Returns its session, also when it is refused.
+  SessionId connect(protocol::Hello hello);
   void disconnect(SessionId session) { step(SessionClosed{session}); }
   void send(SessionId session, protocol::WorkerMessage message) {
     step(SessionMessage{session, std::move(message)});
@@ -68,6 +75,13 @@ class Harness {
 
   /// The live attempt of a trial. Fails the test when there is none.
   protocol::AttemptRef live(std::uint64_t trial) const;
+  /// Names of the workers of the live attempt, by rank: "w1 w2"; "" = it has none.
+  std::string workers_of(std::uint64_t trial) const;
+  /// Messages of the events of a kind, in order.
+  std::vector<std::string> said(const std::string& kind) const;
+  const Worker& worker(const std::string& name) const {
+    return state.workers.at(state.worker_by_name.at(name));
+  }
   storage::TrialState trial_state(std::uint64_t trial) const {
     return state.trials.at(TrialId{trial}).row.state;
   }

@@ -223,15 +223,144 @@ TEST(Ends, AFailureIsTriedAgainAfterABackOffAndThenGivenUp) {
 }
 
 TEST(Ends, TheSameFailureOnTwoWorkersEndsTheTrial) {
-  OneRunning h("infrastructure = 9");
-  h.finish(h.session, 1, EndClass::kInfrastructure);
+  OneRunning h("oom = 9");
+  h.finish(h.session, 1, EndClass::kOom);
   const SessionId second = h.connect("w2");
   h.advance(10'000);
-  ASSERT_EQ(h.state.trials.at(TrialId{1}).live->row.worker, WorkerId{2})
-      << "prefers the other worker";
-  h.finish(second, 1, EndClass::kInfrastructure);
+  ASSERT_EQ(h.workers_of(1), "w2") << "prefers the other worker";
+  h.finish(second, 1, EndClass::kOom);
   EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
   EXPECT_THAT(h.store.trial(TrialId{1}).value().message, HasSubstr("on 2 workers"));
+}
+
+// A trainer that is killed on each of two workers: the trial's limit counts, nothing else.
+TEST(Ends, WhatKillsTheTrainerOnTwoWorkersIsNotTheTrialsFault) {
+  OneRunning h("infrastructure = 5");
+  h.finish(h.session, 1, EndClass::kInfrastructure);
+  const SessionId second = h.connect("w2", 1);
+  h.advance(300'000);
+  for (int kills = 2; kills <= 5; ++kills) {
+    const std::string where = h.workers_of(1);
+    ASSERT_NE(where, "");
+    h.finish(where == "w1" ? h.session : second, 1, EndClass::kInfrastructure);
+    h.send(h.session, protocol::Heartbeat{});
+    h.send(second, protocol::Heartbeat{});
+    h.advance(300'000);
+    EXPECT_EQ(h.trial_state(1), TrialState::kRunning) << kills << " kills";
+  }
+}
+
+TEST(Ends, AnAttemptThatCameToANewCheckpointForgivesEarlierFailures) {
+  OneRunning h("infrastructure = 1");
+  const auto failures = [&] { return h.state.trials.at(TrialId{1}).failures; };
+  h.finish(h.session, 1, EndClass::kInfrastructure);
+  EXPECT_EQ(failures().at(EndClass::kInfrastructure), 1);
+  for (int month = 1; month <= 4; ++month) {
+    h.advance(300'000);
+    h.report(h.session, h.live(1), 1,
+             {protocol::StartedReport{}, metric(month),
+              protocol::CheckpointReport{month * 10, "checkpoints/x", "abc", 1}});
+    EXPECT_TRUE(failures().empty());
+    EXPECT_EQ(h.store.trial(TrialId{1}).value().failures_json, "{}");
+    h.report(h.session, h.live(1), 4,
+             {protocol::EndReport{EndClass::kInfrastructure, "killed", month * 10, {}}});
+    EXPECT_EQ(failures().at(EndClass::kInfrastructure), 1);
+    EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+    h.restart();
+    h.session = h.connect("w1");
+  }
+  // Without progress the limit stands: a checkpoint of where it began is none.
+  h.advance(300'000);
+  h.report(h.session, h.live(1), 1,
+           {protocol::StartedReport{}, protocol::CheckpointReport{40, "checkpoints/x", "abc", 1},
+            protocol::EndReport{EndClass::kInfrastructure, "killed", 40, {}}});
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+}
+
+struct BadReport {
+  std::string name;
+  decltype(protocol::Report::body) body;
+  std::string says;
+};
+
+TEST(Reports, ThatCannotBeStoredEndTheirAttemptWithTheReasonAndNothingElse) {
+  const std::string long_name(300, 'x');
+  const std::vector<BadReport> cases = {
+      {"a metric without a name", MetricReport{2, 64, {{"", 1.0}}}, "a metric without a name"},
+      {"a long name", MetricReport{2, 64, {{long_name, 1.0}}}, "has 300 bytes"},
+      {"a negative step", MetricReport{-2, 64, {{"train_loss", 1.0}}}, "step -2"},
+      {"an end without names", protocol::EndReport{EndClass::kCompleted, "", 3, {{"", 2.0}}},
+       "a metric without a name"},
+      {"a negative checkpoint", protocol::CheckpointReport{-1, "c", "s", 1}, "step -1"}};
+  for (const BadReport& bad : cases) {
+    OneRunning h;
+    const auto ref = h.live(1);
+    h.report(h.session, ref, 1, {protocol::StartedReport{}, metric(1), bad.body, metric(3)});
+    EXPECT_EQ(h.trial_state(1), TrialState::kFailed) << bad.name;
+    const auto row = h.store.attempts(TrialId{1}).value().at(0);
+    EXPECT_EQ(row.end_class, "user") << bad.name;
+    EXPECT_EQ(row.acked_sequence, 2u) << bad.name;
+    EXPECT_THAT(row.message, HasSubstr("report 3 is not valid")) << bad.name;
+    EXPECT_THAT(row.message, HasSubstr(bad.says)) << bad.name;
+    EXPECT_TRUE(h.sent<protocol::Stop>().at(0).discard) << bad.name;
+    EXPECT_EQ(h.store.series(TrialId{1}, "train_loss").value().steps.size(), 1u) << bad.name;
+    // The worker says it again after a restart: stale, and nobody dies of it.
+    h.restart();
+    h.session = h.connect("w1", 1, {{ref, {0}, true, 2}});
+    h.report(h.session, ref, 3, {bad.body});
+    EXPECT_TRUE(h.sent<protocol::Stop>().at(0).discard) << bad.name;
+  }
+}
+
+protocol::StartedReport resumed(std::int64_t step) {
+  protocol::StartedReport started;
+  started.resumed_step = step;
+  return started;
+}
+
+TEST(Reports, AFirstStepBeforeTheResumedOneEndsTheAttempt) {
+  OneRunning h("infrastructure = 0");
+  h.report(h.session, h.live(1), 1,
+           {resumed(0), metric(100), protocol::CheckpointReport{100, "c", "s", 1},
+            protocol::EndReport{EndClass::kPreempted, "", 100, {}}});
+  ASSERT_EQ(h.live(1).attempt.number, 2u);
+  h.report(h.session, h.live(1), 1, {resumed(80), metric(1)});
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+  EXPECT_THAT(h.store.trial(TrialId{1}).value().message, HasSubstr("RESUME_MISMATCH"));
+  EXPECT_EQ(h.store.series(TrialId{1}, "train_loss").value().steps,
+            (std::vector<std::int64_t>{100}));
+}
+
+TEST(Reports, StepsThatFollowTheResumedOneAreFineAlsoAfterARestart) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1, {resumed(80), metric(80), metric(81)});
+  const auto ref = h.live(1);
+  h.disconnect(h.session);
+  h.restart();
+  h.session = h.connect("w1", 1, {{ref, {0}, true, 3}});
+  h.report(h.session, ref, 4, {metric(82)});
+  EXPECT_EQ(h.live(1), ref);
+}
+
+TEST(Reports, ThatAnEarlierAttemptWroteMayComeBeforeTheStart) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1,
+           {metric(60), metric(70), protocol::CheckpointReport{80, "c", "s", 1}, resumed(80),
+            metric(81)});
+  EXPECT_EQ(h.store.series(TrialId{1}, "train_loss").value().steps,
+            (std::vector<std::int64_t>{60, 70, 81}));
+  EXPECT_EQ(h.trial_state(1), TrialState::kRunning);
+}
+
+TEST(Reports, StartingOverAlthoughThereIsACheckpointIsSaid) {
+  OneRunning h;
+  h.report(h.session, h.live(1), 1,
+           {resumed(0), metric(100), protocol::CheckpointReport{120, "c", "s", 1},
+            protocol::EndReport{EndClass::kPreempted, "", 120, {}}});
+  h.report(h.session, h.live(1), 1, {resumed(0)});
+  ASSERT_EQ(h.said("attempt_behind").size(), 1u);
+  EXPECT_EQ(h.said("attempt_behind")[0],
+            "starts over at step 0, although there is a checkpoint of step 120");
 }
 
 TEST(Ends, AStopThatNobodyAskedForIsAPreemption) {

@@ -143,16 +143,33 @@ TEST(Session, AnOrderThatWasNeverConfirmedIsSentAgain) {
   EXPECT_EQ(h.live(1), ref);
 }
 
-TEST(Session, ASecondWorkerOfTheSameNameTakesOverAndTheFirstIsTold) {
+TEST(Session, ASecondWorkerOfTheSameNameIsRefusedWhileTheFirstIsAlive) {
   Harness h;
+  h.submit({});
   const SessionId first = h.connect("w1", 1, {}, "i1");
+  const auto ref = h.live(1);
   const SessionId second = h.connect("w1", 1, {}, "i2");
-  const auto closed = h.closed();
+  auto closed = h.closed();
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].session, second);
+  EXPECT_EQ(closed[0].status.code(), Code::kAlreadyExists);
+  EXPECT_THAT(closed[0].status.message(), HasSubstr("names must be unique"));
+  EXPECT_EQ(h.live(1), ref) << "the healthy one's trial is left alone";
+  EXPECT_EQ(h.worker("w1").session, first);
+  EXPECT_THAT(h.event_kinds(), Contains("worker_refused"));
+
+  // The stream of a machine without power looks alive; its worker is heard of no more.
+  h.now.mono_ms += 29'999;
+  h.connect("w1", 1, {}, "i2");
+  EXPECT_EQ(h.worker("w1").session, first);
+  h.now.mono_ms += 1;
+  const SessionId third = h.connect("w1", 1, {}, "i2");
+  closed = h.closed();
   ASSERT_EQ(closed.size(), 1u);
   EXPECT_EQ(closed[0].session, first);
-  EXPECT_EQ(closed[0].status.code(), Code::kAlreadyExists);
+  EXPECT_EQ(h.worker("w1").session, third);
   h.disconnect(first);  // late news of the old stream
-  EXPECT_EQ(h.state.workers.at(WorkerId{1}).session, second);
+  EXPECT_EQ(h.worker("w1").session, third);
   EXPECT_EQ(h.state.workers.size(), 1u);
 }
 
@@ -207,9 +224,10 @@ TEST(Session, ADrainingWorkerTakesNothingNewUntilItsDaemonIsStartedAnew) {
   h.submit({});
   EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
   h.disconnect(w);
-  h.connect("w1", 1, {}, "i1");
+  const SessionId again = h.connect("w1", 1, {}, "i1");
   EXPECT_EQ(h.sent<protocol::Drain>().size(), 1u) << "told again";
   EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  h.disconnect(again);
   h.connect("w1", 1, {}, "i2");
   EXPECT_EQ(h.trial_state(1), TrialState::kRunning);
 }
@@ -223,8 +241,33 @@ TEST(Session, AStallOfTheCoordinatorIsNotHeldAgainstAnybody) {
   h.step(Stalled{100'000});
   h.advance(0);
   EXPECT_EQ(h.live(1), ref);
+  h.advance(29'999);
+  EXPECT_EQ(h.live(1), ref);
+  h.advance(1);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+}
+
+TEST(Session, AWorkerThatLostALeaseWaitsAndOthersGoFirst) {
+  Harness h;
+  h.submit({});
+  const SessionId frozen = h.connect("w1");
   h.advance(30'000);
-  EXPECT_EQ(h.live(1).attempt.number, 2u);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued) << "not to the one that is frozen";
+  h.advance(100'000);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued) << "it was not heard of since";
+  h.send(frozen, Heartbeat{1, {}});
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  EXPECT_THAT(explain(h.state, TrialId{1}, h.now), HasSubstr("waits 10.0 s"));
+  h.advance(9'999);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  h.advance(1);
+  EXPECT_EQ(h.workers_of(1), "w1") << "there is no other";
+  h.advance(30'000);
+  h.send(frozen, Heartbeat{2, {}});
+  h.advance(19'999);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued) << "twice as long";
+  h.connect("w2");
+  EXPECT_EQ(h.workers_of(1), "w2");
 }
 
 TEST(Session, AHeartbeatThatNamesAStaleAttemptIsAnsweredWithStop) {

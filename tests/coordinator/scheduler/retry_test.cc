@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "sweep/retry_rules.h"
+
 namespace tailor::scheduler {
 namespace {
 
@@ -22,7 +24,7 @@ TEST(Retry, TriesAgainUpToTheLimitOfTheClass) {
   EXPECT_TRUE(decide(failed(EndClass::kOom, 1, 1)).retry);
   const RetryDecision last = decide(failed(EndClass::kOom, 2, 1));
   EXPECT_FALSE(last.retry);
-  EXPECT_EQ(last.reason, "failed 2 times with class oom (retry.oom = 1)");
+  EXPECT_EQ(last.reason, "failed 2 times with class oom without progress between (retry.oom = 1)");
 }
 
 TEST(Retry, ALimitOfZeroMeansOneAttempt) {
@@ -31,19 +33,21 @@ TEST(Retry, ALimitOfZeroMeansOneAttempt) {
   EXPECT_EQ(decision.reason, "a failure of class nan is not tried again (retry.nan = 0)");
 }
 
-TEST(Retry, TheSameFailureOnTwoWorkersEndsTheTrial) {
-  for (const EndClass end : {EndClass::kUser, EndClass::kOom, EndClass::kNan, EndClass::kData,
-                             EndClass::kTimeout, EndClass::kInfrastructure}) {
-    EXPECT_TRUE(decide(failed(end, 2, 9, 1)).retry) << protocol::end_class_name(end);
-    EXPECT_FALSE(decide(failed(end, 2, 9, 2)).retry) << protocol::end_class_name(end);
+TEST(Retry, TheSameFailureOnTwoWorkersEndsTheTrialWhereItIsItsOwnFault) {
+  for (const sweep::RetryRule& rule : sweep::retry_rules()) {
+    EXPECT_TRUE(decide(failed(rule.end, 2, 9, 1)).retry) << protocol::end_class_name(rule.end);
+    EXPECT_EQ(decide(failed(rule.end, 2, 9, 2)).retry, !rule.own_fault)
+        << protocol::end_class_name(rule.end);
   }
 }
 
-TEST(Retry, LostWorkersAreNotHeldAgainstTheTrial) {
-  for (const EndClass end : {EndClass::kNodeLost, EndClass::kLeaseLost, EndClass::kPreempted}) {
+TEST(Retry, WhatHappenedToTheWorkerIsNotHeldAgainstTheTrial) {
+  for (const EndClass end : {EndClass::kNodeLost, EndClass::kLeaseLost, EndClass::kPreempted,
+                             EndClass::kInfrastructure}) {
+    EXPECT_FALSE(is_own_fault(end));
     EXPECT_TRUE(decide(failed(end, 9, 9, 9)).retry) << protocol::end_class_name(end);
     EXPECT_FALSE(decide(failed(end, 10, 9, 1)).retry) << protocol::end_class_name(end);
-    EXPECT_GE(default_retries(end), 20);
+    EXPECT_GE(sweep::find_retry_rule(end)->limit, 5);
   }
 }
 
@@ -62,10 +66,13 @@ TEST(Retry, FollowsTheFirstLostNodeAtOnce) {
   EXPECT_EQ(backoff_delay(EndClass::kNodeLost, 3, 2'000), 4'000);
 }
 
-TEST(Retry, TakesTheLimitOfTheSweepFileOrElseTheDefault) {
-  const std::map<EndClass, std::int32_t> limits = {{EndClass::kOom, 7}};
-  EXPECT_EQ(retry_limit(limits, EndClass::kOom), 7);
-  EXPECT_EQ(retry_limit(limits, EndClass::kNan), 0);
+TEST(Retry, EveryClassOfFailureHasOneRule) {
+  for (int i = 0; i <= static_cast<int>(EndClass::kInfrastructure); ++i) {
+    const auto end = static_cast<EndClass>(i);
+    const bool failure = end != EndClass::kCompleted && end != EndClass::kStopped;
+    EXPECT_EQ(sweep::find_retry_rule(end) != nullptr, failure) << protocol::end_class_name(end);
+  }
+  EXPECT_EQ(sweep::retry_rules().size(), 9u);
 }
 
 }  // namespace

@@ -1,0 +1,191 @@
+// Where a trial goes on, and for how long it may run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/core/explain.h"
+#include "tests/coordinator/core/harness.h"
+
+namespace tailor::core {
+namespace {
+
+using protocol::CheckpointReport;
+using protocol::EndClass;
+using protocol::EndReport;
+using protocol::Heartbeat;
+using protocol::MetricReport;
+using protocol::StartedReport;
+using protocol::StopReason;
+using storage::TrialState;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+protocol::Hello in_folder(const std::string& name, const std::string& folder, int slots = 1) {
+  protocol::Hello made = hello(name, slots);
+  made.folder = folder;
+  return made;
+}
+
+/// t1 came to a checkpoint of step 50 on w1 and was paused.
+struct Paused : Harness {
+  explicit Paused(const std::string& folder = "f1") {
+    submit({});
+    w1 = connect(in_folder("w1", folder));
+    ref = live(1);
+    report(w1, ref, 1,
+           {StartedReport{}, MetricReport{50, 64, {{"train_loss", 1.0}}},
+            CheckpointReport{50, "checkpoints/50", "abc", 1}});
+    control(SweepAction::kPause);
+    report(w1, ref, 4, {EndReport{EndClass::kStopped, "", 50, {}}});
+  }
+  SessionId w1 = 0;
+  protocol::AttemptRef ref;
+};
+
+TEST(Resume, GoesToTheWorkerThatHasTheCheckpointThoughOthersHaveMoreFree) {
+  Paused h;
+  h.connect(in_folder("w2", "f2", 8));
+  h.control(SweepAction::kResume);
+  EXPECT_EQ(h.workers_of(1), "w1");
+}
+
+TEST(Resume, GoesToAnyWorkerOfTheSharedFolder) {
+  Paused h("shared");
+  h.disconnect(h.w1);
+  h.connect(in_folder("w2", "other", 8));
+  h.connect(in_folder("w3", "shared"));
+  h.control(SweepAction::kResume);
+  EXPECT_EQ(h.workers_of(1), "w3");
+}
+
+TEST(Resume, WaitsForTheHolderOnlySoLongAndThenSaysThatItStartsOver) {
+  Paused h;
+  h.disconnect(h.w1);
+  const SessionId w2 = h.connect(in_folder("w2", "f2"));
+  h.control(SweepAction::kResume);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  const Why waiting = why(h.state, TrialId{1}, h.now);
+  EXPECT_EQ(waiting.code, WhyCode::kHolder);
+  EXPECT_THAT(waiting.sentence, HasSubstr("its checkpoint of step 50 lies in the trials folder of "
+                                          "w1, which is not connected"));
+  // Others do not wait for it.
+  SweepFile other;
+  other.name = "other";
+  h.submit(other);
+  EXPECT_EQ(h.workers_of(2), "w2");
+  h.finish(w2, 2, EndClass::kCompleted);
+  h.advance(119'999);
+  h.send(w2, Heartbeat{});
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  h.advance(1);
+  ASSERT_EQ(h.workers_of(1), "w2");
+  h.report(w2, h.live(1), 1, {StartedReport{}});
+  EXPECT_THAT(h.said("attempt_behind"),
+              ElementsAre("starts over at step 0, although there is a checkpoint of step 50: it "
+                          "lies in the trials folder of w1, which this worker cannot read"));
+}
+
+TEST(Resume, DoesNotWaitForAHolderThatIsDrainingOrInQuarantine) {
+  Paused h;
+  h.connect(in_folder("w2", "f2"));
+  h.step(QuarantineWorker{1, WorkerId{1}, "broken fan"});
+  h.control(SweepAction::kResume);
+  EXPECT_EQ(h.workers_of(1), "w2");
+}
+
+TEST(Resume, AWaitForTheHolderEndsWhenItComesBackAndSurvivesARestart) {
+  Paused h;
+  h.disconnect(h.w1);
+  h.restart();
+  h.connect(in_folder("w2", "f2"));
+  h.control(SweepAction::kResume);
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  h.connect(in_folder("w1", "f1"));
+  EXPECT_EQ(h.workers_of(1), "w1");
+}
+
+SweepFile limited(const std::string& limits) {
+  SweepFile file;
+  file.limits = limits;
+  file.retry = "timeout = 5";
+  return file;
+}
+
+TEST(Limits, AreSentToTheWorkerAndShrinkWithWhatTheTrialHasRun) {
+  Harness h;
+  h.submit(limited("progress = \"5 min\"\nattempt = \"1 h\"\ntrial = \"90 min\""));
+  const SessionId w = h.connect("w1");
+  auto assign = h.sent<protocol::Assign>().at(0);
+  EXPECT_EQ(assign.progress_limit_ms, 300'000);
+  EXPECT_EQ(assign.time_limit_ms, 3'600'000);
+  for (int i = 0; i < 180; ++i) {
+    h.advance(20'000);
+    h.send(w, Heartbeat{1, {h.live(1)}});
+    h.report(w, h.live(1), static_cast<std::uint64_t>(i) + 1,
+             {MetricReport{i, 64, {{"train_loss", 1.0}}}});
+  }
+  h.report(w, h.live(1), 181, {EndReport{EndClass::kTimeout, "1 h is over", 9, {}}});
+  EXPECT_EQ(h.store.trial(TrialId{1}).value().run_ms, 3'600'000);
+  h.advance(2'000);
+  assign = h.sent<protocol::Assign>().at(0);
+  EXPECT_EQ(assign.time_limit_ms, 1'800'000) << "what is left of 90 min";
+  h.restart();
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).row.run_ms, 3'600'000);
+}
+
+TEST(Limits, ATrialThatUsedUpItsTimeFailsWithTheReason) {
+  Harness h;
+  h.submit(limited("trial = \"1 min\""));
+  const SessionId w = h.connect("w1");
+  h.advance(20'000);
+  h.send(w, Heartbeat{1, {h.live(1)}});
+  h.finish(w, 1, EndClass::kPreempted);
+  ASSERT_EQ(h.trial_state(1), TrialState::kRunning);
+  h.advance(20'000);
+  h.send(w, Heartbeat{1, {h.live(1)}});
+  h.advance(20'000);
+  h.report(w, h.live(1), 1, {EndReport{EndClass::kTimeout, "out of time", 3, {}}});
+  EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
+  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, "timeout");
+  EXPECT_THAT(h.store.trial(TrialId{1}).value().message,
+              HasSubstr("ran for 60 s together, and limits.trial is 60 s"));
+}
+
+// The worker enforces limits; should it not, the coordinator does, later.
+TEST(Limits, OfAWorkerThatDoesNotEnforceThemAreEnforcedFromHere) {
+  Harness h;
+  h.submit(limited("progress = \"1 min\""));
+  const SessionId w = h.connect("w1");
+  h.report(w, h.live(1), 1, {StartedReport{}, MetricReport{1, 64, {{"train_loss", 1.0}}}});
+  const auto pass = [&](std::int64_t ms) {
+    for (; ms > 0; ms -= 10'000) {
+      h.send(w, Heartbeat{1, {h.live(1)}});
+      h.advance(10'000);
+    }
+  };
+  pass(120'000);
+  h.report(w, h.live(1), 3, {MetricReport{2, 64, {{"train_loss", 1.0}}}});  // it does go on
+  pass(170'000);
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).live->stop_reason, StopReason::kNone);
+  pass(10'000);
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).live->stop_reason, StopReason::kTimeout);
+  h.report(w, h.live(1), 4, {EndReport{EndClass::kStopped, "", 2, {}}});
+  const auto row = h.store.attempts(TrialId{1}).value().at(0);
+  EXPECT_EQ(row.end_class, "timeout");
+  EXPECT_THAT(row.message, HasSubstr("180 s since its last step"));
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).failures.at(EndClass::kTimeout), 1);
+}
+
+TEST(Limits, WithoutAnyNothingIsEnded) {
+  Harness h;
+  h.submit({});
+  const SessionId w = h.connect("w1");
+  EXPECT_EQ(h.sent<protocol::Assign>().at(0).time_limit_ms, 0);
+  for (int i = 0; i < 1'000; ++i) {
+    h.advance(20'000);
+    h.send(w, Heartbeat{1, {h.live(1)}});
+  }
+  EXPECT_EQ(h.live(1).attempt.number, 1u);
+}
+
+}  // namespace
+}  // namespace tailor::core
