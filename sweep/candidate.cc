@@ -229,6 +229,37 @@ Status check_geometry(const Spec& spec, const shape::Architecture& architecture)
   return Status::ok();
 }
 
+/// The recipe of a candidate with `counts` parameters; `overrides` are its assignments to "train.*".
+Result<protocol::TrainSpec> recipe(const Spec& spec, const Point& overrides,
+                                   const shape::Counts& counts) {
+  protocol::TrainSpec train = spec.train;
+  double per_parameter = spec.tokens_per_parameter;
+  for (const auto& [path, value] : overrides) {
+    TAILOR_RETURN_IF_ERROR(
+        set_train(path, value, spec.data.sequence_length, &train, &per_parameter));
+  }
+  TAILOR_RETURN_IF_ERROR(finish_train(spec.data.sequence_length, per_parameter, &train));
+  if (per_parameter > 0) {
+    const double tokens = std::round(per_parameter * static_cast<double>(counts.body));
+    if (tokens > 1e15) {
+      return error(Code::kOutOfRange,
+                   fmt::format("would train on {:g} tokens; allowed: up to 1e15", tokens));
+    }
+    train.tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(tokens));
+  }
+  if (train.optimizer.lr_mode == protocol::LrMode::kStepLaw) {
+    if (overrides.contains("train.optimizer.lr")) {
+      return error(
+          Code::kInvalidArgument,
+          "sets `train.optimizer.lr`, but `train.optimizer.lr_mode` = \"step_law\" sets it "
+          "too; leave one out");
+    }
+    train.optimizer.lr =
+        step_law_lr(static_cast<double>(counts.body), static_cast<double>(train.tokens));
+  }
+  return train;
+}
+
 }  // namespace
 
 std::span<const std::string_view> constraint_names() {
@@ -289,35 +320,34 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
   }
   TAILOR_RETURN_IF_ERROR(shape::validate(out.architecture));
   out.counts = shape::count_parameters(out.architecture);
-  out.train = spec.train;
-  double per_parameter = spec.tokens_per_parameter;
-  for (const auto& [path, value] : merged.train) {
-    TAILOR_RETURN_IF_ERROR(
-        set_train(path, value, spec.data.sequence_length, &out.train, &per_parameter));
-  }
-  TAILOR_RETURN_IF_ERROR(finish_train(spec.data.sequence_length, per_parameter, &out.train));
-  if (per_parameter > 0) {
-    const double tokens = std::round(per_parameter * static_cast<double>(out.counts.body));
-    if (tokens > 1e15) {
-      return error(Code::kOutOfRange,
-                   fmt::format("would train on {:g} tokens; allowed: up to 1e15", tokens));
-    }
-    out.train.tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(tokens));
-  }
-  if (out.train.optimizer.lr_mode == protocol::LrMode::kStepLaw) {
-    if (merged.train.contains("train.optimizer.lr")) {
-      return error(
-          Code::kInvalidArgument,
-          "sets `train.optimizer.lr`, but `train.optimizer.lr_mode` = \"step_law\" sets it "
-          "too; leave one out");
-    }
-    out.train.optimizer.lr =
-        step_law_lr(static_cast<double>(out.counts.body), static_cast<double>(out.train.tokens));
-  }
+  TAILOR_ASSIGN_OR_RETURN(out.train, recipe(spec, merged.train, out.counts));
   if (!is_named(spec, out.name, point)) TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
   TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));
   out.hash = sha256_hex(identity(out.architecture, out.train));
   return out;
+}
+
+Result<Candidate> restore(const Spec& spec, std::string name, Point point,
+                          shape::Architecture architecture, std::string hash) {
+  TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, point));
+  Candidate out;
+  out.name = std::move(name);
+  out.point = std::move(point);
+  out.architecture = std::move(architecture);
+  TAILOR_RETURN_IF_ERROR(shape::validate(out.architecture));
+  out.counts = shape::count_parameters(out.architecture);
+  TAILOR_ASSIGN_OR_RETURN(out.train, recipe(spec, merged.train, out.counts));
+  out.hash = std::move(hash);
+  if (sha256_hex(identity(out.architecture, out.train)) != out.hash) {
+    return error(Code::kFailedPrecondition,
+                 "its stored architecture with the recipe of the stored file is not what was "
+                 "submitted: its hash differs");
+  }
+  return out;
+}
+
+bool is_from_file(const Spec& spec, const std::string& name, const Point& point) {
+  return is_named(spec, name, point);
 }
 
 std::string reason_kind(std::string_view reason) {

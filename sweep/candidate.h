@@ -28,6 +28,16 @@ struct Candidate {
 /// ..."), which makes the point infeasible, not the sweep wrong.
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
 
+/// A candidate as it was stored: its architecture is taken as it is, whatever `resolve` would make
+/// of the point now; only the recipe comes from the file. `budget_error` is not known and stays 0.
+/// Errors: kFailedPrecondition when architecture and recipe do not have the stored hash; those of a
+/// point that is not of this file.
+Result<Candidate> restore(const Spec& spec, std::string name, Point point,
+                          shape::Architecture architecture, std::string hash);
+
+/// True for a [[candidate]] of the file, false for a point of its [space].
+bool is_from_file(const Spec& spec, const std::string& name, const Point& point);
+
 /// The reason of `resolve` without what is of the one point: the constraint alone, "N" for numbers.
 /// Points that fell away for one cause have one text, so that they can be counted.
 std::string reason_kind(std::string_view reason);

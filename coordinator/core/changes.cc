@@ -30,6 +30,36 @@ void Changes::event(WallMs wall_ms, std::string_view kind, const About& about,
   appended_.push_back(std::move(row));
 }
 
+namespace {
+
+/// A trial that is final needs no more than its note; a candidate none of whose trials is in memory
+/// no more than its hash.
+void let_go(State& state, TrialId id) {
+  const auto found = state.trials.find(id);
+  if (found == state.trials.end() || !storage::is_final(found->second.row.state)) return;
+  Sweep& sweep = state.sweeps.at(found->second.row.sweep);
+  const std::uint32_t candidate = found->second.row.candidate;
+  state.trials.erase(found);
+  if (sweep.open_trials[candidate] == 0) sweep.candidates[candidate].reset();
+}
+
+/// A sweep that has ended, and of which nothing runs any more, is rows only.
+void let_go(State& state, SweepId id) {
+  const auto found = state.sweeps.find(id);
+  if (found == state.sweeps.end() || state.open_sweeps.contains(id)) return;
+  const Sweep& sweep = found->second;
+  if (sweep.count(storage::TrialState::kQueued) + sweep.count(storage::TrialState::kRunning) > 0) {
+    return;
+  }
+  state.deadlines.clear(DeadlineKind::kDraws, id.value);
+  state.deadlines.clear(DeadlineKind::kReserve, id.value);
+  state.sweep_by_name.erase(sweep.row.name);
+  state.sweeps.erase(found);
+  ++state.departures;
+}
+
+}  // namespace
+
 Effects Changes::take(State& state) {
   Effects effects;
   effects.outward = std::move(outward_);
@@ -48,6 +78,15 @@ Effects Changes::take(State& state) {
   for (auto& [id, row] : attempts_) writes.emplace_back(std::move(row));
   for (auto& row : appended_) writes.push_back(std::move(row));
   if (counters_) writes.emplace_back(state.counters);
+  passing_trials_.merge(trials_);
+  passing_sweeps_.merge(sweeps_);
+  for (const TrialId id : passing_trials_) {
+    const auto found = state.trials.find(id);
+    if (found == state.trials.end()) continue;
+    passing_sweeps_.insert(found->second.row.sweep);
+    let_go(state, id);
+  }
+  for (const SweepId id : passing_sweeps_) let_go(state, id);
   *this = Changes(state.options);
   return effects;
 }

@@ -46,6 +46,10 @@ class Changes {
   void touch(const storage::AttemptRow& attempt) { attempts_[attempt.id] = attempt; }
   void touch_counters() { counters_ = true; }
 
+  // ---- what came back into memory for a request, and may leave again
+  void recalled(const Trial& trial) { passing_trials_.insert(trial.row.id); }
+  void recalled(const Sweep& sweep) { passing_sweeps_.insert(sweep.row.id); }
+
   // ---- rows that are only ever added
   void add(storage::CandidateRow candidate) { candidates_.push_back(std::move(candidate)); }
   void append(storage::Mutation row) { appended_.push_back(std::move(row)); }
@@ -55,12 +59,14 @@ class Changes {
   std::span<const Outward> outward() const { return outward_; }
 
   /// Everything noted, each keyed row once, in an order that satisfies references. Leaves nothing
-  /// behind and begins the next transaction.
+  /// behind and begins the next transaction. What has ended leaves the State.
   Effects take(State& state);
 
  private:
   std::set<SweepId> sweeps_;
   std::set<TrialId> trials_;
+  std::set<SweepId> passing_sweeps_;
+  std::set<TrialId> passing_trials_;
   std::set<WorkerId> workers_;
   std::map<AttemptId, storage::AttemptRow> attempts_;
   std::vector<storage::CandidateRow> candidates_;

@@ -28,11 +28,11 @@ std::vector<TrialId> running_in(const State& state, const Sweep& sweep) {
   return found;
 }
 
-std::vector<TrialId> trials_in(const State& state, const Sweep& sweep, TrialState wanted) {
+std::vector<TrialId> queued_in(const Sweep& sweep) {
   std::vector<TrialId> found;
-  if (sweep.count(wanted) == 0) return found;
-  for (const TrialId id : sweep.trials) {
-    if (state.trials.at(id).row.state == wanted) found.push_back(id);
+  if (sweep.count(TrialState::kQueued) == 0) return found;
+  for (std::size_t i = 0; i < sweep.notes.size(); ++i) {
+    if (sweep.notes[i].state == TrialState::kQueued) found.push_back(sweep.trial_at(i));
   }
   return found;
 }
@@ -107,14 +107,6 @@ void set_trial_priority(Transition& t, Trial& trial, std::int32_t priority) {
   t.event("trial_priority", {sweep.row.id, trial.row.id, 0, {}}, std::to_string(priority));
 }
 
-/// True when the action has something to do for a trial in this state.
-bool applies(TrialAction action, TrialState state) {
-  if (action == TrialAction::kRetry) {
-    return state == TrialState::kFailed || state == TrialState::kCancelled;
-  }
-  return !storage::is_final(state);
-}
-
 void act_on(Transition& t, Trial& trial, const ControlTrials& event) {
   switch (event.action) {
     case TrialAction::kCancel:
@@ -149,21 +141,22 @@ void cancel(Transition& t, Sweep& sweep) {
   t.state.open_sweeps.erase(sweep.row.id);
   t.touch(sweep);
   t.event("sweep_cancelled", {sweep.row.id, {}, 0, {}}, "");
-  for (const TrialId id : trials_in(t.state, sweep, TrialState::kQueued)) {
-    cancel_trial(t, t.state.trials.at(id));
-  }
+  for (const TrialId id : queued_in(sweep)) cancel_trial(t, t.state.trials.at(id));
   for (const TrialId id : running_in(t.state, sweep)) cancel_trial(t, t.state.trials.at(id));
 }
 
 }  // namespace
 
-void on_control_sweep(Transition& t, const ControlSweep& event) {
-  const auto found = t.state.sweeps.find(event.sweep);
-  if (found == t.state.sweeps.end()) {
-    return t.reply(event.request,
-                   {Code::kNotFound, fmt::format("there is no sweep {}", event.sweep.to_string())});
+bool applies(TrialAction action, TrialState state) {
+  if (action == TrialAction::kRetry) {
+    return state == TrialState::kFailed || state == TrialState::kCancelled;
   }
-  Sweep& sweep = found->second;
+  return !storage::is_final(state);
+}
+
+void on_control_sweep(Transition& t, const ControlSweep& event) {
+  if (!recall(t, event)) return;
+  Sweep& sweep = t.state.sweeps.at(event.sweep);
   const SweepState state = sweep.row.state;
   const bool ended = state != SweepState::kRunning && state != SweepState::kPaused;
   if (event.action == SweepAction::kSetPriority) {
@@ -196,28 +189,25 @@ void on_control_sweep(Transition& t, const ControlSweep& event) {
   t.reply(event.request, Status::ok());
 }
 
-void on_control_trials(Transition& t, const ControlTrials& event) {
-  std::set<TrialId> wanted(event.trials.begin(), event.trials.end());
-  if (event.failed_of.valid()) {
-    const auto found = t.state.sweeps.find(event.failed_of);
-    if (found == t.state.sweeps.end()) {
-      return t.reply(event.request, {Code::kNotFound, fmt::format("there is no sweep {}",
-                                                                  event.failed_of.to_string())});
-    }
-    const auto failed = trials_in(t.state, found->second, TrialState::kFailed);
-    wanted.insert(failed.begin(), failed.end());
+std::set<TrialId> trials_meant(const State& state, const ControlTrials& event) {
+  std::set<TrialId> meant(event.trials.begin(), event.trials.end());
+  const auto found = state.sweeps.find(event.failed_of);
+  if (found == state.sweeps.end()) return meant;
+  const Sweep& sweep = found->second;
+  for (std::size_t i = 0; i < sweep.notes.size(); ++i) {
+    if (sweep.notes[i].state == TrialState::kFailed) meant.insert(sweep.trial_at(i));
   }
+  return meant;
+}
+
+void on_control_trials(Transition& t, const ControlTrials& event) {
+  if (!recall(t, event)) return;
   TrialsOutcome outcome;
-  for (const TrialId id : wanted) {
+  for (const TrialId id : trials_meant(t.state, event)) {
     const auto found = t.state.trials.find(id);
-    if (found == t.state.trials.end()) {
-      return t.reply(
-          event.request,
-          {Code::kNotFound, fmt::format("there is no trial {}; nothing was done", id.to_string())});
-    }
+    if (found == t.state.trials.end()) continue;  // final, and nothing is to be done with it
     const Trial& trial = found->second;
-    const TrialState state = trial.row.state;
-    if (!applies(event.action, state)) continue;
+    if (!applies(event.action, trial.row.state)) continue;
     if (event.action == TrialAction::kRetry &&
         t.sweep_of(trial).row.state == SweepState::kCancelled) {
       return t.reply(

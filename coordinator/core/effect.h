@@ -33,7 +33,21 @@ struct TrialsOutcome {
   };
   std::map<SweepId, Target> targets;
 };
-using ReplyBody = std::variant<std::monostate, SubmitOutcome, TrialsOutcome>;
+/// Nothing was done: the request is about something that has ended and is not in memory. Whoever
+/// posted it reads these rows, after this answer, and posts it again with them. Rows of things that
+/// do not exist are left out.
+struct RowsWanted {
+  std::uint64_t as_of = 0;  ///< goes back in Recalled
+  std::string sweep_name;   ///< the row of the sweep of that name; "" = none is wanted
+  SweepId sweep;            ///< its row alone; 0 = none is wanted
+  SweepId whole_sweep;      ///< with all its candidates and trials; 0 = none is wanted
+  /// Each with its candidate, its attempts and its newest checkpoint.
+  std::vector<TrialId> trials;
+  bool sweeps_of_trials = false;  ///< and the whole sweep of each of `trials`
+  /// Of whole sweeps: attempts and newest checkpoints of all that failed or were cancelled.
+  bool for_retry = false;
+};
+using ReplyBody = std::variant<std::monostate, SubmitOutcome, TrialsOutcome, RowsWanted>;
 
 struct Reply {
   RequestId request = 0;

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "protocol/messages.h"
+#include "storage/records.h"
 #include "sweep/spec.h"
 
 namespace tailor::core {
@@ -19,7 +20,17 @@ using RequestId = std::uint64_t;
 /// One open worker stream. Never reused while the process lives; 0 = none.
 using SessionId = std::uint64_t;
 
-// ---- requests; each is answered by exactly one Reply
+/// Rows of what is not in memory, read from the store for a request that is about it.
+struct Recalled {
+  std::uint64_t as_of = 0;  ///< of the RowsWanted that asked for them
+  storage::Snapshot rows;
+  /// Of the sweep that was asked for by its name.
+  std::uint64_t candidates = 0;
+  std::uint64_t trials = 0;
+};
+
+// ---- requests; each is answered by exactly one Reply. The answer may be RowsWanted (effect.h):
+// then the request is posted again, with these rows as `recalled`.
 
 /// `spec` is the parsed `toml` (parsed by the caller, off the engine thread; parsing is pure).
 struct SubmitSweep {
@@ -29,6 +40,7 @@ struct SubmitSweep {
   std::string base_dir;
   std::string hash;       ///< sweep::spec_hash
   std::string user = {};  ///< who submits it, as the client says; slots are shared between users
+  std::shared_ptr<const Recalled> recalled = nullptr;
 };
 
 enum class SweepAction { kPause, kResume, kCancel, kSetPriority };
@@ -37,6 +49,7 @@ struct ControlSweep {
   SweepId sweep;
   SweepAction action = SweepAction::kPause;
   std::int32_t priority = 0;
+  std::shared_ptr<const Recalled> recalled = nullptr;
 };
 
 enum class TrialAction { kCancel, kRetry, kSetPriority };
@@ -48,6 +61,7 @@ struct ControlTrials {
   TrialAction action = TrialAction::kRetry;
   bool dry_run = false;
   std::int32_t priority = 0;  ///< kSetPriority: added to the sweep's
+  std::shared_ptr<const Recalled> recalled = nullptr;
 };
 
 /// The worker finishes what runs and takes nothing new, from now or from `at_ms` on.

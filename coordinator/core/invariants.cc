@@ -121,69 +121,6 @@ Status check_trials(const State& state) {
   return Status::ok();
 }
 
-Status check_sweep(const State& state, const Sweep& sweep) {
-  const std::string name = sweep.row.id.to_string();
-  const std::size_t seeds = sweep.spec->seeds.size();
-  if (sweep.trials.size() != sweep.candidates.size() * seeds ||
-      sweep.candidate_by_hash.size() != sweep.candidates.size() ||
-      sweep.first_trial.size() != sweep.candidates.size() ||
-      sweep.open_trials.size() != sweep.candidates.size()) {
-    return broken("sweep {} has {} candidates, {} seeds and {} trials", name,
-                  sweep.candidates.size(), seeds, sweep.trials.size());
-  }
-  std::map<TrialState, std::uint64_t> counts;
-  std::vector<std::uint32_t> open(sweep.candidates.size(), 0);
-  for (const TrialId id : sweep.trials) {
-    const Trial& trial = state.trials.at(id);
-    if (trial.row.sweep != sweep.row.id)
-      return broken("trial {} is listed by {}", id.to_string(), name);
-    ++counts[trial.row.state];
-    open[trial.row.candidate] += !storage::is_final(trial.row.state);
-  }
-  for (const TrialState s : {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted,
-                             TrialState::kStopped, TrialState::kFailed, TrialState::kCancelled}) {
-    if (counts[s] != sweep.count(s)) {
-      return broken("sweep {} counts {} {} trials, there are {}", name, sweep.count(s),
-                    storage::trial_state_name(s), counts[s]);
-    }
-  }
-  if (open != sweep.open_trials) return broken("sweep {} miscounts open trials", name);
-  const bool is_open =
-      sweep.row.state == SweepState::kRunning || sweep.row.state == SweepState::kPaused;
-  if (is_open != state.open_sweeps.contains(sweep.row.id))
-    return broken("sweep {} is misindexed", name);
-  const std::uint64_t unfinished = counts[TrialState::kQueued] + counts[TrialState::kRunning];
-  if (sweep.row.state == SweepState::kCompleted && (unfinished > 0 || !sweep.search_done)) {
-    return broken("sweep {} completed with {} trials open", name, unfinished);
-  }
-  if (sweep.row.state == SweepState::kFailed && (!sweep.trials.empty() || !sweep.search_done)) {
-    return broken("sweep {} failed with {} trials", name, sweep.trials.size());
-  }
-  if (is_open && unfinished == 0 && sweep.search_done)
-    return broken("sweep {} should be completed", name);
-  if (sweep.row.state == SweepState::kCancelled && counts[TrialState::kQueued] > 0) {
-    return broken("cancelled sweep {} has queued trials", name);
-  }
-  if (wants_draws(state, sweep) &&
-      !state.deadlines.contains(DeadlineKind::kDraws, sweep.row.id.value)) {
-    return broken("the search of {} has room to draw and nothing will wake it", name);
-  }
-  const std::int32_t parallel = sweep.spec->resources.parallel;
-  if (parallel > 0 && counts[TrialState::kRunning] > static_cast<std::uint64_t>(parallel)) {
-    return broken("sweep {} runs {} trials, {} allowed", name, counts[TrialState::kRunning],
-                  parallel);
-  }
-  if (!sweep.algorithm || sweep.row.state == SweepState::kCancelled) return Status::ok();
-  for (std::uint32_t i = 0; i < open.size(); ++i) {
-    const bool told = sweep.told.contains(i);
-    if (told && i < sweep.named) return broken("the search of {} heard of a named candidate", name);
-    if (!told && i >= sweep.named && open[i] == 0) {
-      return broken("the search of {} did not hear of candidate {}", name, i);
-    }
-  }
-  return Status::ok();
-}
-
 Status check_offer(const State& state, const Worker& worker) {
   const scheduler::Offer* offer = state.offers.find(worker.row.id);
   const std::string name = worker.row.id.to_string();
@@ -285,6 +222,78 @@ Status check_workers(const State& state) {
 
 }  // namespace
 
+Status check_sweep(const State& state, const Sweep& sweep) {
+  const std::string name = sweep.row.id.to_string();
+  const std::size_t seeds = sweep.spec->seeds.size();
+  if (sweep.notes.size() != sweep.candidates.size() * seeds ||
+      sweep.candidate_by_hash.size() != sweep.candidates.size() ||
+      sweep.first_trial.size() != sweep.candidates.size() ||
+      sweep.open_trials.size() != sweep.candidates.size()) {
+    return broken("sweep {} has {} candidates, {} seeds and {} trials", name,
+                  sweep.candidates.size(), seeds, sweep.notes.size());
+  }
+  std::map<TrialState, std::uint64_t> counts;
+  std::vector<std::uint32_t> open(sweep.candidates.size(), 0);
+  for (std::size_t i = 0; i < sweep.notes.size(); ++i) {
+    const TrialNote& note = sweep.notes[i];
+    const TrialId id = sweep.trial_at(i);
+    const auto trial = state.trials.find(id);
+    const bool here = trial != state.trials.end();
+    if (here ? trial->second.row.sweep != sweep.row.id || trial->second.row.state != note.state ||
+                   trial->second.row.candidate != i / seeds
+             : !storage::is_final(note.state)) {
+      return broken("the note of trial {} is not that of its trial", id.to_string());
+    }
+    if (here && sweep.candidates[i / seeds] == nullptr) {
+      return broken("trial {} is in memory without its candidate", id.to_string());
+    }
+    ++counts[note.state];
+    open[i / seeds] += !storage::is_final(note.state);
+  }
+  for (const TrialState s : {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted,
+                             TrialState::kStopped, TrialState::kFailed, TrialState::kCancelled}) {
+    if (counts[s] != sweep.count(s)) {
+      return broken("sweep {} counts {} {} trials, there are {}", name, sweep.count(s),
+                    storage::trial_state_name(s), counts[s]);
+    }
+  }
+  if (open != sweep.open_trials) return broken("sweep {} miscounts open trials", name);
+  const bool is_open =
+      sweep.row.state == SweepState::kRunning || sweep.row.state == SweepState::kPaused;
+  if (is_open != state.open_sweeps.contains(sweep.row.id))
+    return broken("sweep {} is misindexed", name);
+  const std::uint64_t unfinished = counts[TrialState::kQueued] + counts[TrialState::kRunning];
+  if (sweep.row.state == SweepState::kCompleted && (unfinished > 0 || !sweep.search_done)) {
+    return broken("sweep {} completed with {} trials open", name, unfinished);
+  }
+  if (sweep.row.state == SweepState::kFailed && (!sweep.notes.empty() || !sweep.search_done)) {
+    return broken("sweep {} failed with {} trials", name, sweep.notes.size());
+  }
+  if (is_open && unfinished == 0 && sweep.search_done)
+    return broken("sweep {} should be completed", name);
+  if (sweep.row.state == SweepState::kCancelled && counts[TrialState::kQueued] > 0) {
+    return broken("cancelled sweep {} has queued trials", name);
+  }
+  if (wants_draws(state, sweep) &&
+      !state.deadlines.contains(DeadlineKind::kDraws, sweep.row.id.value)) {
+    return broken("the search of {} has room to draw and nothing will wake it", name);
+  }
+  const std::int32_t parallel = sweep.spec->resources.parallel;
+  if (parallel > 0 && counts[TrialState::kRunning] > static_cast<std::uint64_t>(parallel)) {
+    return broken("sweep {} runs {} trials, {} allowed", name, counts[TrialState::kRunning],
+                  parallel);
+  }
+  if (!sweep.algorithm || sweep.row.state == SweepState::kCancelled) return Status::ok();
+  for (std::uint32_t i = 0; i < open.size(); ++i) {
+    const bool told = sweep.told.contains(i);
+    if (told && i < sweep.named) return broken("the search of {} heard of a named candidate", name);
+    if (!told && i >= sweep.named && open[i] == 0) {
+      return broken("the search of {} did not hear of candidate {}", name, i);
+    }
+  }
+  return Status::ok();
+}
+
 Status check_invariants(const State& state) {
   TAILOR_RETURN_IF_ERROR(check_trials(state));
   for (const auto& [id, sweep] : state.sweeps) TAILOR_RETURN_IF_ERROR(check_sweep(state, sweep));
@@ -303,15 +312,30 @@ std::string durable_text(const State& state) {
                     id.to_string(), row.name, row.spec_hash, storage::sweep_state_name(row.state),
                     row.priority, row.infeasible, reasons_to_json(sweep.infeasible_reasons),
                     row.created_ms, row.ended_ms, sweep.named, row.user, encode_search(sweep));
-    for (std::size_t i = 0; i < sweep.candidates.size(); ++i) {
-      const sweep::Candidate& c = sweep.candidates[i];
-      text += fmt::format("  c{} '{}' {} {} first={} open={}\n", i, c.name, c.hash,
-                          point_to_json(c.point), sweep.first_trial[i].to_string(),
-                          sweep.open_trials[i]);
+    std::map<std::uint32_t, std::string_view> hashes;
+    for (const auto& [hash, index] : sweep.candidate_by_hash) hashes[index] = hash;
+    for (std::uint32_t i = 0; i < sweep.candidates.size(); ++i) {
+      text += fmt::format("  c{} {} first={} open={}", i, hashes[i],
+                          sweep.first_trial[i].to_string(), sweep.open_trials[i]);
+      if (sweep.open_trials[i] > 0) {
+        const sweep::Candidate& c = *sweep.candidates[i];
+        text += fmt::format(" '{}' {} {}", c.name, point_to_json(c.point),
+                            shape::canonical_json(c.architecture));
+      }
+      text += '\n';
     }
+    for (std::size_t i = 0; i < sweep.notes.size(); ++i) {
+      const TrialNote& note = sweep.notes[i];
+      text += fmt::format("  {} {} {} {}\n", sweep.trial_at(i).to_string(),
+                          storage::trial_state_name(note.state), note.attempts, note.objective);
+    }
+  }
+  for (const auto& [id, aside] : state.unreadable) {
+    text += fmt::format("{} unreadable: {}\n", id.to_string(), aside.reason);
   }
   for (const auto& [id, trial] : state.trials) {
     const storage::TrialRow& row = trial.row;
+    if (storage::is_final(row.state)) continue;
     text += fmt::format(
         "{} {} c{} seed={} priority={} ran={} {} attempts={} {} [{}] '{}' {} {} {} {}",
         id.to_string(), row.sweep.to_string(), row.candidate, row.seed, row.priority, row.run_ms,

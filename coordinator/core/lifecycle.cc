@@ -86,25 +86,17 @@ Outcome judge(const State& state, const Sweep& sweep, const Trial& trial, Verdic
 }
 
 /// What the search hears of a candidate whose seeds are all final.
-std::optional<double> candidate_objective(const State& state, const Sweep& sweep,
-                                          std::uint32_t candidate) {
-  std::vector<search::SeedOutcome> seeds;
-  const TrialId first = sweep.first_trial[candidate];
-  for (std::size_t i = 0; i < sweep.spec->seeds.size(); ++i) {
-    const storage::TrialRow& row = state.trials.at(TrialId{first.value + i}).row;
+std::optional<double> candidate_objective(const Sweep& sweep, std::uint32_t candidate) {
+  std::vector<search::SeedOutcome> outcomes;
+  const std::size_t seeds = sweep.spec->seeds.size();
+  for (std::size_t i = candidate * seeds; i < (candidate + std::size_t{1}) * seeds; ++i) {
+    const TrialNote& note = sweep.notes[i];
     search::SeedOutcome outcome;
-    if (row.state == TrialState::kCompleted) {
-      outcome.objective = row.objective;
-      outcome.own_fault = true;  // without one
-    } else if (row.state == TrialState::kFailed) {
-      const auto end = protocol::parse_end_class(row.end_class);
-      outcome.own_fault = !end.has_value() || scheduler::is_own_fault(*end);
-    } else {
-      outcome.own_fault = row.state == TrialState::kStopped;
-    }
-    seeds.push_back(outcome);
+    if (!std::isnan(note.objective)) outcome.objective = note.objective;
+    outcome.own_fault = note.own_fault;
+    outcomes.push_back(outcome);
   }
-  return search::judged_objective(seeds);
+  return search::judged_objective(outcomes);
 }
 
 /// The search hears of a candidate of its space when all its seeds are final, once.
@@ -113,8 +105,8 @@ void tell_if_final(Transition& t, Sweep& sweep, std::uint32_t candidate) {
       sweep.row.state == SweepState::kCancelled || !sweep.told.insert(candidate)) {
     return;
   }
-  const search::Observation observation{sweep.candidates[candidate].point,
-                                        candidate_objective(t.state, sweep, candidate)};
+  const search::Observation observation{sweep.candidates[candidate]->point,
+                                        candidate_objective(sweep, candidate)};
   sweep.algorithm->update({&observation, 1});
   t.touch(sweep);
 }
@@ -208,6 +200,22 @@ void start_later(Transition& t, Trial& trial, const Sweep& sweep, const Outcome&
 
 }  // namespace
 
+TrialNote note_of(const storage::TrialRow& trial) {
+  TrialNote note;
+  note.state = trial.state;
+  note.attempts = trial.attempts;
+  if (trial.state == TrialState::kCompleted) {
+    note.objective = trial.objective.value_or(note.objective);
+    note.own_fault = true;  // without one
+  } else if (trial.state == TrialState::kFailed) {
+    const auto end = protocol::parse_end_class(trial.end_class);
+    note.own_fault = !end.has_value() || scheduler::is_own_fault(*end);
+  } else {
+    note.own_fault = trial.state == TrialState::kStopped;
+  }
+  return note;
+}
+
 void set_trial_state(Transition& t, Trial& trial, TrialState next) {
   Sweep& sweep = t.sweep_of(trial);
   const TrialState previous = trial.row.state;
@@ -217,6 +225,7 @@ void set_trial_state(Transition& t, Trial& trial, TrialState next) {
   if (!storage::is_final(previous) && storage::is_final(next)) --open;
   if (storage::is_final(previous) && !storage::is_final(next)) ++open;
   trial.row.state = next;
+  sweep.note_of(trial.row) = note_of(trial.row);
   t.touch(trial);
 }
 
@@ -257,12 +266,12 @@ void finish_trial(Transition& t, Trial& trial, TrialState final_state, std::stri
     unindex_queued(t.state, sweep, trial);
     t.placement_changed = true;  // there is room in the queue
   }
-  set_trial_state(t, trial, final_state);
-  trial.failed_on.clear();
-  trial.not_started_on.clear();
   trial.row.ended_ms = t.now.wall_ms;
   trial.row.end_class = end_class;
   trial.row.message = message;
+  set_trial_state(t, trial, final_state);
+  trial.failed_on.clear();
+  trial.not_started_on.clear();
   t.event(event_kind(final_state), {sweep.row.id, trial.row.id, trial.row.attempts, {}},
           std::move(message));
   tell_if_final(t, sweep, trial.row.candidate);
@@ -356,7 +365,7 @@ protocol::Assign make_assign(const State& state, const Trial& trial, const Membe
   const Sweep& sweep = state.sweeps.at(trial.row.sweep);
   protocol::Assign message;
   message.spec =
-      sweep::make_trial_spec(*sweep.spec, sweep.candidates[trial.row.candidate], trial.row.seed);
+      sweep::make_trial_spec(*sweep.spec, *sweep.candidates[trial.row.candidate], trial.row.seed);
   message.spec.trial = trial.row.id;
   message.spec.attempt = live.row.id.number;
   message.spec.token = live.row.token;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -120,10 +121,22 @@ struct Trial {
 /// Queued trials that may be placed, the next one first.
 using ReadyOrder = std::set<std::pair<std::int64_t, TrialId>>;  // (-priority, id)
 
+/// What is kept of every trial of a sweep in memory, ended or not. All else of an ended trial is in
+/// its row.
+struct TrialNote {
+  double objective = std::numeric_limits<double>::quiet_NaN();  ///< NaN = none
+  std::uint32_t attempts = 0;
+  storage::TrialState state = storage::TrialState::kQueued;
+  bool own_fault = false;  ///< when it ended without an objective (search::SeedOutcome)
+};
+
+/// A sweep with something to do: open, or ended with trials that still run. Others are rows only.
 struct Sweep {
   storage::SweepRow row;
-  std::shared_ptr<const sweep::Spec> spec;
-  std::vector<sweep::Candidate> candidates;
+  std::shared_ptr<const sweep::Spec> spec;  ///< the recipe; architectures are the candidates' own
+  /// As they were resolved when they were made, for ever: point, architecture, recipe. Null while
+  /// no trial of it is in memory: then it is in its row.
+  std::vector<std::unique_ptr<const sweep::Candidate>> candidates;
   std::unordered_map<std::string, std::uint32_t> candidate_by_hash;
   std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of `row.infeasible` points
   std::unique_ptr<search::Algorithm> algorithm;             ///< null when there is no [space]
@@ -131,17 +144,35 @@ struct Sweep {
   std::size_t named = 0;             ///< the first `named` candidates come from [[candidate]]
   std::vector<TrialId> first_trial;  ///< by candidate; its seeds follow in spec order, ids + 1
   std::vector<std::uint32_t> open_trials;  ///< by candidate: trials that are not final
-  IndexSet told;                ///< candidates of the space whose outcome the algorithm heard
-  std::vector<TrialId> trials;  ///< all, ascending
-  ReadyOrder ready;             ///< queued trials whose back-off is over
-  scheduler::Demand demand;     ///< what each of its trials takes; follows from `spec`
-  bool reserve_due = false;     ///< its first trial has waited long enough to have slots kept
+  std::vector<TrialNote> notes;            ///< of all trials, by candidate and then seed
+  IndexSet told;             ///< candidates of the space whose outcome the algorithm heard
+  ReadyOrder ready;          ///< queued trials whose back-off is over
+  scheduler::Demand demand;  ///< what each of its trials takes; follows from `spec`
+  bool reserve_due = false;  ///< its first trial has waited long enough to have slots kept
   std::map<storage::TrialState, std::uint64_t> counts;
 
   std::uint64_t count(storage::TrialState state) const {
     const auto found = counts.find(state);
     return found == counts.end() ? 0 : found->second;
   }
+  /// The id of the trial that `notes[index]` is about.
+  TrialId trial_at(std::size_t index) const {
+    return TrialId{first_trial[index / spec->seeds.size()].value + index % spec->seeds.size()};
+  }
+  /// REQUIRES: a trial of this sweep.
+  TrialNote& note_of(const storage::TrialRow& trial) {
+    const std::uint64_t position = trial.id.value - first_trial[trial.candidate].value;
+    return notes[trial.candidate * spec->seeds.size() + position];
+  }
+};
+
+/// An open sweep whose rows this version cannot make sense of. Nothing of it is scheduled; it stays
+/// as it is stored, for a version that can, or until it is cancelled.
+struct UnreadableSweep {
+  storage::SweepRow row;
+  std::string reason;
+  std::vector<storage::TrialRow> open;    ///< trials that are not final
+  std::vector<storage::AttemptRow> live;  ///< attempts that have not ended
 };
 
 struct WorkerSlot {
@@ -187,15 +218,19 @@ struct Preemptible {
 struct State {
   Options options;
   storage::CountersRow counters;
-  std::map<SweepId, Sweep> sweeps;
+  std::map<SweepId, Sweep> sweeps;  ///< those with something to do
+  std::map<SweepId, UnreadableSweep> unreadable;
+  /// Those that are not final; others only until the transaction that they matter to is made.
   std::map<TrialId, Trial> trials;
   std::map<WorkerId, Worker> workers;
-  std::unordered_map<std::string, SweepId> sweep_by_name;
+  std::unordered_map<std::string, SweepId> sweep_by_name;  ///< of the above and of the unreadable
   std::unordered_map<std::string, WorkerId> worker_by_name;
   std::unordered_map<SessionId, WorkerId> worker_by_session;
 
   // Indexes, so that no step walks over all trials.
-  std::set<SweepId> open_sweeps;  ///< running or paused
+  std::set<SweepId> open_sweeps;  ///< running or paused, and readable
+  /// Grows when a sweep leaves memory: rows read before that may be older than what it did last.
+  std::uint64_t departures = 0;
   Deadlines deadlines;            ///< leases, back-offs, whatever happens by time alone
   scheduler::WorkerIndex offers;  ///< of the workers that may be given work
   std::map<TrialId, Reservation> reservations;

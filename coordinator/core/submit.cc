@@ -61,6 +61,13 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
 
 }  // namespace
 
+Status taken(const storage::SweepRow& row) {
+  return {Code::kAlreadyExists,
+          fmt::format("a sweep named '{}' exists ({}) and was made from another file; give this "
+                      "one another name",
+                      row.name, row.id.to_string())};
+}
+
 std::uint64_t points_left(const Sweep& sweep) {
   if (!sweep.algorithm || sweep.search_done || sweep.row.state == SweepState::kCancelled) return 0;
   return sweep.algorithm->remaining().value_or(0);
@@ -79,7 +86,9 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   if (!is_new) {
     t.event("candidate_duplicate", {sweep.row.id, {}, 0, {}},
             fmt::format("'{}' is the same as '{}' and is trained once", candidate.name,
-                        sweep.candidates[known->second].name));
+                        sweep.candidates[known->second] != nullptr
+                            ? sweep.candidates[known->second]->name
+                            : fmt::format("candidate {}", known->second)));
     return false;
   }
   storage::CandidateRow row;
@@ -93,7 +102,8 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   row.parameters_total = candidate.counts.total;
   t.add(std::move(row));
 
-  sweep.candidates.push_back(std::move(candidate));
+  sweep.candidates.push_back(std::make_unique<const sweep::Candidate>(std::move(candidate)));
+  sweep.notes.resize(sweep.candidates.size() * sweep.spec->seeds.size());
   sweep.first_trial.push_back(TrialId{t.state.counters.next_trial});
   sweep.open_trials.push_back(static_cast<std::uint32_t>(sweep.spec->seeds.size()));
   for (const std::uint64_t seed : sweep.spec->seeds) {
@@ -105,7 +115,6 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
     trial.row.failures_json = failures_to_json({});
     trial.row.created_ms = t.now.wall_ms;
     ++sweep.counts[TrialState::kQueued];  // queue_trial moves it from queued to queued
-    sweep.trials.push_back(trial.row.id);
     Trial& stored = t.state.trials.emplace(trial.row.id, std::move(trial)).first->second;
     queue_trial(t, stored, 0);
   }
@@ -143,18 +152,14 @@ void refill(Transition& t, Sweep& sweep) {
 void on_submit(Transition& t, const SubmitSweep& event) {
   const sweep::Spec& spec = *event.spec;
   if (const auto found = t.state.sweep_by_name.find(spec.name);
-      found != t.state.sweep_by_name.end()) {
+      found != t.state.sweep_by_name.end() && t.state.sweeps.contains(found->second)) {
     const Sweep& existing = t.state.sweeps.at(found->second);
     if (existing.row.spec_hash == event.hash) {
       return t.reply(event.request, Status::ok(), outcome_of(existing, false));
     }
-    return t.reply(
-        event.request,
-        {Code::kAlreadyExists,
-         fmt::format("a sweep named '{}' exists ({}) and was made from another file; give this "
-                     "one another name",
-                     spec.name, existing.row.id.to_string())});
+    return t.reply(event.request, taken(existing.row));
   }
+  if (!recall(t, event)) return;
   auto named = sweep::resolve_named(spec);
   if (!named) return t.reply(event.request, named.error());
 

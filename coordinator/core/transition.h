@@ -3,6 +3,9 @@
 // Internal to core/.
 #pragma once
 
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -81,6 +84,7 @@ void complete_if_done(Transition& t, Sweep& sweep);
 void make_ready(Transition& t, Sweep& sweep, Trial& trial);
 /// Takes a queued trial out of the indexes of queued trials.
 void unindex_queued(State& state, Sweep& sweep, Trial& trial);
+TrialNote note_of(const storage::TrialRow& trial);
 /// Moves a trial to `next`, keeping the counts.
 void set_trial_state(Transition& t, Trial& trial, storage::TrialState next);
 
@@ -163,6 +167,8 @@ void make_room(Transition& t);
 
 // ---- submit.cc
 void on_submit(Transition& t, const SubmitSweep& event);
+/// kAlreadyExists: the name is that of `row`, which was made from another file.
+Status taken(const storage::SweepRow& row);
 /// Adds a candidate with its trials, unless an equal one is there; false in that case.
 bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate);
 /// True while the search of the sweep has to draw: it is not done and too few trials are queued.
@@ -175,9 +181,47 @@ std::string encode_search(const Sweep& sweep);
 /// Reads it back into `told`, `search_done` and the algorithm. Errors: kDataLoss.
 Status decode_search(Sweep& sweep);
 
+// ---- load.cc
+/// The rows of one sweep; trials and attempts ascending.
+struct SweepRows {
+  const storage::SweepRow* row = nullptr;
+  std::vector<const storage::CandidateRow*> candidates;
+  std::vector<const storage::TrialRow*> trials;
+  std::map<TrialId, std::vector<const storage::AttemptRow*>> attempts;
+  std::map<TrialId, const storage::CheckpointRow*> checkpoints;  ///< the newest of each
+};
+/// Those of `snapshot` that belong to `sweep`. Refers to both.
+SweepRows rows_of(const storage::Snapshot& snapshot, const storage::SweepRow& sweep);
+/// Brings a sweep back: its trials that are not final, and of those that are, `wanted`. Its
+/// candidates' architectures are those of the rows. Errors: why this version cannot read it; then
+/// `state` is as it was.
+Status install(State& state, const SweepRows& rows, const std::set<TrialId>& wanted, Now now);
+/// Brings one final trial of a sweep in memory back. Errors: as above.
+Status install(State& state, Sweep& sweep, const storage::TrialRow& row,
+               const storage::CandidateRow& candidate,
+               const std::vector<const storage::AttemptRow*>& attempts,
+               const storage::CheckpointRow* checkpoint);
+
+// ---- invariants.cc
+/// What must hold of one sweep in memory. Errors: kInternal.
+Status check_sweep(const State& state, const Sweep& sweep);
+
+// ---- recall.cc: requests about what is not in memory
+/// True when all that the request is about is in memory now. False: it was answered, with
+/// RowsWanted or with what stands in the rows.
+bool recall(Transition& t, const SubmitSweep& event);
+bool recall(Transition& t, const ControlSweep& event);
+bool recall(Transition& t, const ControlTrials& event);
+/// Of a trial in memory or of a sweep that is; nullopt for others.
+std::optional<storage::TrialState> state_of(const State& state, TrialId trial);
+
 // ---- control.cc
 void on_control_sweep(Transition& t, const ControlSweep& event);
 void on_control_trials(Transition& t, const ControlTrials& event);
+/// Those named, and the failed ones of `failed_of` where that is in memory.
+std::set<TrialId> trials_meant(const State& state, const ControlTrials& event);
+/// True when the action has something to do for a trial in this state.
+bool applies(TrialAction action, storage::TrialState state);
 void on_drain_worker(Transition& t, const DrainWorker& event);
 void on_artifacts(Transition& t, const ArtifactsChanged& event);
 void drain_worker(Transition& t, Worker& worker, const std::string& reason);
