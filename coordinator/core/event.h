@@ -23,6 +23,7 @@ using SessionId = std::uint64_t;
 /// Rows of what is not in memory, read from the store for a request that is about it.
 struct Recalled {
   std::uint64_t as_of = 0;  ///< of the RowsWanted that asked for them
+  std::uint32_t tries = 1;  ///< so many times rows were read for the request
   storage::Snapshot rows;
   /// Of the sweep that was asked for by its name.
   std::uint64_t candidates = 0;

@@ -163,7 +163,7 @@ void judge_workers(Transition& t, const Trial& trial, const LiveAttempt& live,
     // An order that crossed the news that the worker wants none is nobody's fault.
     if (live.refused && (there.row.draining || !there.unfit.empty())) return;
     if (!live.refused && starts_fail_everywhere(t.state.options, trial)) return;
-    return worker_trouble(t, there, trial, live.refused ? Trouble::kRefused : Trouble::kNotStarted,
+    return worker_trouble(t, there, live, live.refused ? Trouble::kRefused : Trouble::kNotStarted,
                           outcome.message);
   }
   const bool lost = verdict.end == EndClass::kNodeLost || verdict.end == EndClass::kLeaseLost;

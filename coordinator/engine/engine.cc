@@ -37,10 +37,14 @@ bool worth_retrying(const Status& status) {
 Result<std::unique_ptr<Engine>> Engine::start(storage::Store& store, const Clock& clock,
                                               const core::Options& core_options, Options options,
                                               Hooks hooks) {
-  TAILOR_ASSIGN_OR_RETURN(const storage::Snapshot snapshot, store.load());
+  TAILOR_ASSIGN_OR_RETURN(const storage::Snapshot snapshot, store.load_open());
   TAILOR_ASSIGN_OR_RETURN(
       core::State state,
       core::load(snapshot, core_options, core::Now{clock.now_ms(), clock.wall_ms()}));
+  for (const auto& [id, sweep] : state.unreadable) {
+    log_warn("engine", "a sweep cannot be read by this version; nothing of it is scheduled",
+             {{"sweep", id.to_string()}, {"name", sweep.row.name}, {"reason", sweep.reason}});
+  }
   std::unique_ptr<Engine> engine(
       new Engine(std::move(state), store, clock, options, std::move(hooks)));
   engine->set_health(true, false, Status::ok());
@@ -63,6 +67,7 @@ Engine::Engine(core::State state, storage::Store& store, const Clock& clock, Opt
 Engine::~Engine() { stop(); }
 
 void Engine::request(core::Event event, ReplyHandler reply) {
+  reply = recaller_.wrap(event, std::move(reply));
   Status refused;
   {
     const std::scoped_lock lock(mutex_);
@@ -177,6 +182,7 @@ void Engine::stop() {
     }
     if (thread_.joinable()) thread_.join();
     watch_.stop();
+    recaller_.stop();
   });
 }
 

@@ -40,6 +40,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/state.h"
 #include "coordinator/engine/published.h"
+#include "coordinator/engine/recall.h"
 #include "coordinator/engine/scribe.h"
 #include "coordinator/engine/store_watch.h"
 #include "storage/store.h"
@@ -242,6 +243,9 @@ class Engine {
   std::atomic<core::RequestId> next_request_{1};
   std::atomic<core::SessionId> next_session_{1};
   std::once_flag stopped_;
+  Recaller recaller_{store_, [this](core::Event event, ReplyHandler reply) {
+                       request(std::move(event), std::move(reply));
+                     }};
   std::jthread thread_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "coordinator/engine/recall.h"
 #include "storage/memory_store.h"
 #include "tests/simulation/ledger.h"
 
@@ -15,7 +16,10 @@ class CheckedStore {
 
   bool full = false;
 
-  Result<storage::Snapshot> load() { return store_.load(); }
+  Result<storage::Snapshot> load() { return store_.load_open(); }
+  Result<core::Recalled> rows(const core::RowsWanted& wanted) {
+    return engine::read_rows(store_, wanted);
+  }
   Status commit(std::span<const storage::Mutation> batch);
 
  private:

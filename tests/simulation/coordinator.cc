@@ -82,6 +82,7 @@ void Coordinator::crash() {
   driver_.reset();
   leases_.forget();
   inbox_ = {};
+  asked_.clear();
   transaction_ = {};
   busy_ = false;
   deaf_ms_ = 0;
@@ -105,6 +106,11 @@ void Coordinator::post(core::Event event) {
   if (!up()) return;
   const core::Now at = read_clock();
   leases_.arrived(event, at.mono_ms);
+  std::visit(
+      [&](const auto& e) {
+        if constexpr (requires { e.recalled; }) asked_.insert_or_assign(e.request, event);
+      },
+      event);
   inbox_.post(std::move(event), at, Nothing{});
   pump();
 }
@@ -173,9 +179,28 @@ void Coordinator::release(std::vector<core::Outward> outward) {
     } else if (auto* ended = std::get_if<core::CloseSession>(&out)) {
       close(ended->session, ended->status);
     } else if (auto* answer = std::get_if<core::Reply>(&out)) {
-      reply(*answer);
+      answered(*answer);
     }
   }
+}
+
+/// An answer goes to who asked; but rows that are wanted are read, some time later, and the request
+/// comes again with them.
+void Coordinator::answered(const core::Reply& answer) {
+  const auto* wanted = std::get_if<core::RowsWanted>(&answer.body);
+  if (wanted == nullptr) {
+    asked_.erase(answer.request);
+    return reply(answer);
+  }
+  c_.count("request: rows wanted");
+  c_.after(c_.up_to(50), [this, life = life_, request = answer.request, wanted = *wanted] {
+    if (life != life_) return;
+    auto rows = store_.rows(wanted);
+    if (!rows) return c_.fail("rows cannot be read: " + rows.error().to_string());
+    core::Event event = asked_.at(request);
+    engine::attach_rows(event, std::move(*rows));
+    post(std::move(event));
+  });
 }
 
 void Coordinator::witness(core::State& state, const core::Event& event,

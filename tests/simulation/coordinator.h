@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -43,6 +44,7 @@ class Coordinator {
   void run_round();
   void finish_commit();
   void release(std::vector<core::Outward> outward);
+  void answered(const core::Reply& answer);
   void witness(core::State& state, const core::Event& event,
                std::span<const core::Outward> outward);
   void check_outward(const core::State& state, std::span<const core::Outward> outward);
@@ -54,6 +56,7 @@ class Coordinator {
   Ledger& ledger_;
   LeaseWitness leases_;
   std::unique_ptr<core::Driver> driver_;
+  std::map<core::RequestId, core::Event> asked_;  // requests that may have to be posted again
   std::uint64_t life_ = 0;  // told apart in callbacks: a crash makes the old ones void
   std::int64_t clock_offset_ = 0;
   struct Nothing {};

@@ -49,8 +49,9 @@ class Harness {
 
   /// What the last step did.
   Effects last;
+  int recalls = 0;  ///< requests that were posted again with rows
 
-  /// One step, checked and committed.
+  /// One step, checked and committed; a request that wants rows gets them in a second one.
   Effects& step(const Event& event);
   /// Moves the time and ticks.
   void advance(std::int64_t ms);
@@ -83,10 +84,14 @@ class Harness {
     return state.workers.at(state.worker_by_name.at(name));
   }
   storage::TrialState trial_state(std::uint64_t trial) const {
-    return state.trials.at(TrialId{trial}).row.state;
+    const auto row = store.trial(TrialId{trial});
+    EXPECT_TRUE(row.has_value()) << "there is no t" << trial;
+    return row ? row->state : storage::TrialState::kQueued;
   }
   storage::SweepState sweep_state(std::uint64_t sweep = 1) const {
-    return state.sweeps.at(SweepId{sweep}).row.state;
+    const auto row = store.sweep(SweepId{sweep});
+    EXPECT_TRUE(row.has_value()) << "there is no s" << sweep;
+    return row ? row->state : storage::SweepState::kRunning;
   }
 
   /// Sends reports `first`.. of an attempt: the bodies in order.
@@ -115,6 +120,7 @@ class Harness {
   RequestId next_request_ = 1;
   SessionId next_session_ = 1;
   Reply only_reply() const;
+  void one_step(const Event& event);
 };
 
 }  // namespace tailor::core

@@ -170,9 +170,9 @@ trials = 6
     sessions_.erase(it);
   }
   void request() {
-    if (state.sweeps.empty()) return;
-    const SweepId sweep{1 + rng_.below(state.sweeps.size())};
-    const TrialId trial{1 + rng_.below(state.trials.size())};
+    if (state.counters.next_sweep == 1) return;
+    const SweepId sweep{1 + rng_.below(state.counters.next_sweep - 1)};
+    const TrialId trial{1 + rng_.below(state.counters.next_trial - 1)};
     switch (rng_.below(8)) {
       case 0:
         control(SweepAction::kPause, sweep);
