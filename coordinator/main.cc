@@ -79,6 +79,7 @@ Status serve(const Config& config) {
   const SystemClock clock;
   storage::SqliteOptions store_options;
   store_options.allow_network_file_system = config.allow_network_file_system;
+  store_options.notice = [](const std::string& text) { log_warn("storage", text); };
   TAILOR_ASSIGN_OR_RETURN(const std::unique_ptr<storage::Store> store,
                           storage::open_sqlite(config.database, store_options));
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "storage/generation.h"
 #include "storage/sqlite_connection.h"
 
 namespace tailor::storage {
@@ -31,6 +32,11 @@ Status copy_and_check(const std::string& from, const std::string& temporary,
   TAILOR_RETURN_IF_ERROR(guarded(nullptr, temporary, [&]() -> Status {
     Connection source(from, SQLite::OPEN_READONLY);
     copy_database(source.db(), temporary);
+    return {};
+  }));
+  TAILOR_RETURN_IF_ERROR(guarded(nullptr, temporary, [&]() -> Status {
+    Connection copy(temporary, SQLite::OPEN_READWRITE);
+    mark_backup(copy);
     return {};
   }));
   const Status checked = guarded(nullptr, temporary, [&]() -> Status {

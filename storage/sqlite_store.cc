@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "storage/backup.h"
 #include "storage/file_guard.h"
+#include "storage/generation.h"
 #include "storage/guarded_query.h"
 #include "storage/metric_tail.h"
 #include "storage/series.h"
@@ -70,6 +71,8 @@ class SqliteStore final : public Store {
         writer_(std::move(writer)),
         tail_(std::move(tail)),
         readers_(path_, readers_idle_max) {}
+
+  ~SqliteStore() override { rename_generation(*writer_, path_); }
 
   Result<Snapshot> load() override {
     return guarded(writer_->handle(), path_,
@@ -309,6 +312,8 @@ Status open_writer(const std::string& path, const SqliteOptions& options,
   TAILOR_RETURN_IF_ERROR(verify_schema(writer->db(), path, migrations));
   return step([&]() -> Status {
     TAILOR_RETURN_IF_ERROR(configure_writer(*writer, path, options));
+    TAILOR_ASSIGN_OR_RETURN(const std::string said, settle_generation(*writer, path));
+    if (!said.empty() && options.notice) options.notice(said);
     tail.load(*writer);
     return {};
   });

@@ -1,0 +1,30 @@
+// Generations: a database that was put back from a backup or a copy must not give out again the
+// fencing tokens (and attempts' folders) that what lived after the backup has. Internal to storage/.
+//
+// Each opening and each orderly close gives the file a new random name, in the counters row
+// (`file_id`) and in PATH.id beside it, together with the file's inode. A file that is not the one
+// that was here last does not fit what lies beside it: then the generation is raised and tokens
+// begin at generation << kGenerationShift. `backup` marks its copies, so that one is recognised
+// wherever it is put. Doubt raises the generation: that costs nothing but a number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "storage/sqlite_connection.h"
+
+namespace tailor::storage {
+
+/// Looks at the file that was just opened for writing, and names it anew. A raised generation is an
+/// event row "database_restored" too. Returns what there is to say about that, "" = nothing.
+/// Errors: those of writing; kResourceExhausted when no generation is left.
+Result<std::string> settle_generation(Connection& db, const std::string& path);
+
+/// Names the file anew, at its close. A failure changes nothing.
+void rename_generation(Connection& db, const std::string& path);
+
+/// Marks a copy as a backup. No effect on an empty database.
+void mark_backup(Connection& copy);
+
+}  // namespace tailor::storage
