@@ -323,8 +323,13 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
   TAILOR_ASSIGN_OR_RETURN(out.train, recipe(spec, merged.train, out.counts));
   if (!is_named(spec, out.name, point)) TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
   TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));
-  out.hash = sha256_hex(identity(out.architecture, out.train));
+  out.hash = identity_hash(out.architecture, out.train);
   return out;
+}
+
+std::string identity_hash(const shape::Architecture& architecture,
+                          const protocol::TrainSpec& train) {
+  return sha256_hex(identity(architecture, train));
 }
 
 Result<Candidate> restore(const Spec& spec, std::string name, Point point,
@@ -338,7 +343,7 @@ Result<Candidate> restore(const Spec& spec, std::string name, Point point,
   out.counts = shape::count_parameters(out.architecture);
   TAILOR_ASSIGN_OR_RETURN(out.train, recipe(spec, merged.train, out.counts));
   out.hash = std::move(hash);
-  if (sha256_hex(identity(out.architecture, out.train)) != out.hash) {
+  if (identity_hash(out.architecture, out.train) != out.hash) {
     return error(Code::kFailedPrecondition,
                  "its stored architecture with the recipe of the stored file is not what was "
                  "submitted: its hash differs");

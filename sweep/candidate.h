@@ -28,6 +28,10 @@ struct Candidate {
 /// ..."), which makes the point infeasible, not the sweep wrong.
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
 
+/// SHA-256 of everything that changes what a trial computes, but for its seed and data.
+std::string identity_hash(const shape::Architecture& architecture,
+                          const protocol::TrainSpec& train);
+
 /// A candidate as it was stored: its architecture is taken as it is, whatever `resolve` would make
 /// of the point now; only the recipe comes from the file. `budget_error` is not known and stays 0.
 /// Errors: kFailedPrecondition when architecture and recipe do not have the stored hash; those of a

@@ -1,5 +1,7 @@
 #include "coordinator/core/changes.h"
 
+#include <fmt/format.h>
+
 #include "coordinator/core/json.h"
 #include "coordinator/core/transition.h"
 
@@ -28,6 +30,16 @@ void Changes::event(WallMs wall_ms, std::string_view kind, const About& about,
   row.worker = about.worker;
   row.message = std::move(message);
   appended_.push_back(std::move(row));
+}
+
+void Changes::infeasible(WallMs wall_ms, SweepId sweep, const std::string& kind,
+                         std::string example) {
+  Infeasible& some = infeasible_[sweep];
+  if (some.points++ == 0) {
+    some.wall_ms = wall_ms;
+    some.example = std::move(example);
+  }
+  ++some.kinds[kind];
 }
 
 namespace {
@@ -61,6 +73,15 @@ void let_go(State& state, SweepId id) {
 }  // namespace
 
 Effects Changes::take(State& state) {
+  for (auto& [sweep, some] : infeasible_) {
+    std::string text = some.example;
+    if (some.points > 1) {
+      text = fmt::format("{} points", some.points);
+      for (const auto& [kind, count] : some.kinds) text += fmt::format("; {}: {}", count, kind);
+      text += "; the first: " + some.example;
+    }
+    event(some.wall_ms, "candidate_infeasible", {sweep, {}, 0, {}}, std::move(text));
+  }
   Effects effects;
   effects.outward = std::move(outward_);
   auto& writes = effects.writes;

@@ -54,6 +54,9 @@ class Changes {
   void add(storage::CandidateRow candidate) { candidates_.push_back(std::move(candidate)); }
   void append(storage::Mutation row) { appended_.push_back(std::move(row)); }
   void event(WallMs wall_ms, std::string_view kind, const About& about, std::string message);
+  /// A point of a space fell away, for a `kind` of reason; one event row says how many did, with
+  /// the first one as an example.
+  void infeasible(WallMs wall_ms, SweepId sweep, const std::string& kind, std::string example);
 
   /// What was noted to be said so far.
   std::span<const Outward> outward() const { return outward_; }
@@ -73,6 +76,14 @@ class Changes {
   std::vector<storage::Mutation> appended_;
   std::vector<Outward> outward_;
   bool counters_ = false;
+
+  struct Infeasible {
+    WallMs wall_ms = 0;
+    std::uint64_t points = 0;
+    std::map<std::string, std::uint64_t> kinds;
+    std::string example;
+  };
+  std::map<SweepId, Infeasible> infeasible_;
 };
 
 }  // namespace tailor::core

@@ -291,7 +291,7 @@ std::string outcome_text(const Sweep& sweep) {
       : unseen > 0
           ? fmt::format("none of the {} points that were tried is feasible", sweep.row.infeasible)
           : fmt::format("no point of the space is feasible: {} were tried", sweep.row.infeasible);
-  if (unseen > 0) text += fmt::format("; {} points were never tried", unseen);
+  if (unseen > 0) text += fmt::format("; up to {} candidates more were wanted", unseen);
   for (const auto& [count, reason] : reasons) text += fmt::format("; {}: {}", count, reason);
   return text + ". `tailor plan` says why points fail";
 }

@@ -479,6 +479,14 @@ SweepRows rows_of(const storage::Snapshot& snapshot, const storage::SweepRow& sw
   return rows;
 }
 
+Result<Sweep> read_ended(const storage::SweepRow& row, std::uint64_t candidates) {
+  Sweep sweep;
+  TAILOR_RETURN_IF_ERROR(read_file(row, &sweep));
+  sweep.candidates.resize(candidates);
+  TAILOR_RETURN_IF_ERROR(decode_search(sweep));
+  return sweep;
+}
+
 Status install(State& state, const SweepRows& rows, const std::set<TrialId>& wanted, Now now) {
   Reading reading;
   TAILOR_RETURN_IF_ERROR(read_sweep(rows, wanted, &reading));

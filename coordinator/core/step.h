@@ -18,9 +18,14 @@
 
 namespace tailor::core {
 
-/// Rebuilds the state after a restart. Running attempts get one lease time from `now` to call in.
-/// Errors: kDataLoss when rows contradict each other or a stored sweep file no longer parses.
+/// Rebuilds the state after a restart, from everything that is open; what has ended is passed over.
+/// Running attempts get one lease time from `now` to call in. A sweep that cannot be read is set
+/// aside (`State::unreadable`). Errors: kDataLoss when rows of several sweeps contradict each other.
 Result<State> load(const storage::Snapshot& snapshot, const Options& options, Now now);
+
+/// A sweep that is not in memory, for views: without candidates (but for their number), trials and
+/// counts. Errors: why this version cannot read it.
+Result<Sweep> read_ended(const storage::SweepRow& row, std::uint64_t candidates);
 
 /// Applies one event, as a transaction of its own (the driver makes one of many). Never fails: what
 /// is wrong with a request goes into its Reply. When something is due next, `state.deadlines` says.

@@ -29,12 +29,14 @@ SubmitOutcome outcome_of(const Sweep& sweep, bool created) {
   return outcome;
 }
 
-void count_infeasible(Sweep& sweep, const std::string& reason) {
+/// Counts a point that fell away. Returns under what.
+std::string count_infeasible(Sweep& sweep, const std::string& reason) {
   ++sweep.row.infeasible;
   std::string kind = sweep::reason_kind(reason);
   auto& reasons = sweep.infeasible_reasons;
   if (!reasons.contains(kind) && reasons.size() >= kReasonsMax) kind = "another reason";
   ++reasons[kind];
+  return kind;
 }
 
 /// One point of the space: a new candidate, a duplicate, or infeasible.
@@ -42,12 +44,14 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
   const std::string name = sweep::point_name(point);
   auto candidate = sweep::resolve(*sweep.spec, name, point);
   if (!candidate) {
-    count_infeasible(sweep, candidate.error().message());
-    t.event("candidate_infeasible", {sweep.row.id, {}, 0, {}},
-            fmt::format("{}: {}", name, candidate.error().message()));
+    sweep.algorithm->refuse();
+    const std::string kind = count_infeasible(sweep, candidate.error().message());
+    t.changes.infeasible(t.now.wall_ms, sweep.row.id, kind,
+                         fmt::format("{}: {}", name, candidate.error().message()));
     const std::uint64_t limit =
         std::max<std::uint64_t>(t.state.options.infeasible_max, 100 * sweep.candidates.size());
-    if (sweep.row.infeasible >= limit) {
+    // A grid has an end; a search that draws may try for ever.
+    if (sweep.row.infeasible >= limit && !sweep.algorithm->exhausts_space()) {
       sweep.search_done = true;
       t.event("search_stopped", {sweep.row.id, {}, 0, {}},
               fmt::format("{} points of the space are infeasible and {} candidates were found: the "
@@ -56,7 +60,7 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
     }
     return;
   }
-  add_candidate(t, sweep, std::move(*candidate));
+  if (!add_candidate(t, sweep, std::move(*candidate))) sweep.algorithm->refuse();
 }
 
 }  // namespace

@@ -42,7 +42,13 @@ class Algorithm {
   /// At most `count` further points; fewer or none means the space or the budget
   /// of the sweep is used up.
   virtual std::vector<sweep::Point> suggest(std::size_t count) = 0;
-  /// Points still to come, where that is known; nullopt otherwise.
+  /// The point that `suggest` gave last is no candidate: infeasible, or the same architecture as an
+  /// earlier one. It does not count: where there is another, that is given for it.
+  virtual void refuse() = 0;
+  /// True when asking on gives every point of the space in the end, so that a long row of refused
+  /// points says nothing about those to come.
+  virtual bool exhausts_space() const = 0;
+  /// Candidates still to come at most, where that is known; nullopt otherwise.
   virtual std::optional<std::uint64_t> remaining() const = 0;
   /// The whole state as text.
   virtual std::string save() const = 0;

@@ -2,8 +2,8 @@
 // in order of its mixed-radix index (last axis fastest).
 //
 // The grid is an index, never a list: the state is the next index, and point i is computed from i,
-// so a grid of 2^40 points costs as much memory as one of four. With search.trials > 0 only the
-// first so many points are tried.
+// so a grid of 2^40 points costs as much memory as one of four. With search.trials > 0 it ends with
+// so many candidates; points that are none do not count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,36 +15,54 @@ namespace {
 
 class Grid final : public Algorithm {
  public:
-  Grid(sweep::Spec spec, std::uint64_t size) : spec_(std::move(spec)), size_(size) {}
+  explicit Grid(sweep::Spec spec)
+      : spec_(std::move(spec)),
+        size_(sweep::grid_size(spec_)),
+        wanted_(sweep::search_size(spec_)) {}
 
   void update(std::span<const Observation>) override {}  // a grid learns nothing
 
   std::vector<sweep::Point> suggest(std::size_t count) override {
     std::vector<sweep::Point> points;
-    while (points.size() < count && next_ < size_) {
+    while (points.size() < count && next_ < size_ && next_ - refused_ < wanted_) {
       points.push_back(sweep::grid_point(spec_, next_++));
     }
     return points;
   }
 
-  std::optional<std::uint64_t> remaining() const override { return size_ - next_; }
+  void refuse() override { ++refused_; }
+  bool exhausts_space() const override { return true; }
 
-  std::string save() const override { return std::to_string(next_); }
+  std::optional<std::uint64_t> remaining() const override {
+    return std::min(size_ - next_, wanted_ - (next_ - refused_));
+  }
+
+  std::string save() const override {
+    return refused_ == 0 ? std::to_string(next_) : fmt::format("{} {}", next_, refused_);
+  }
 
   Status load(std::string_view state) override {
+    const std::size_t blank = state.find(' ');
     std::uint64_t next = 0;
-    if (!parse_cursor(state, &next) || next > size_) {
+    std::uint64_t refused = 0;
+    const bool read = parse_cursor(state.substr(0, blank), &next) &&
+                      (blank == std::string_view::npos ||
+                       (parse_cursor(state.substr(blank + 1), &refused) && refused > 0));
+    if (!read || next > size_ || refused > next || next - refused > wanted_) {
       return {Code::kDataLoss, fmt::format("'{}' is no position on a grid of {} points",
                                            state.substr(0, 40), size_)};
     }
     next_ = next;
+    refused_ = refused;
     return Status::ok();
   }
 
  private:
   const sweep::Spec spec_;
   const std::uint64_t size_;
+  const std::uint64_t wanted_;
   std::uint64_t next_ = 0;
+  std::uint64_t refused_ = 0;  // of those before `next_`
 };
 
 }  // namespace
@@ -62,7 +80,7 @@ Result<std::unique_ptr<Algorithm>> make_grid(const sweep::Spec& spec) {
     }
     return error(Code::kInvalidArgument, "a grid needs at least one axis in [space]");
   }
-  return std::make_unique<Grid>(spec, sweep::search_size(spec));
+  return std::make_unique<Grid>(spec);
 }
 
 }  // namespace tailor::search

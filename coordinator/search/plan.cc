@@ -62,11 +62,13 @@ class Planner {
  private:
   bool full() const { return plan_.rows.size() >= rows_max_; }
 
-  void add(const std::string& name, const sweep::Point& point) {
+  /// True when it is a candidate of its own.
+  bool add(const std::string& name, const sweep::Point& point) {
     if (full()) {
       plan_.exhaustive = false;
-      return;
+      return false;
     }
+    bool is_own = false;
     PlanRow row;
     row.name = name.empty() ? sweep::point_name(point) : name;
     row.point = point;
@@ -75,6 +77,7 @@ class Planner {
       ++plan_.feasible;
       row.feasible = true;
       const auto [first, is_new] = name_by_hash_.emplace(candidate->hash, row.name);
+      is_own = is_new;
       if (!is_new) {
         ++plan_.duplicates;
         row.duplicate_of = first->second;
@@ -91,6 +94,7 @@ class Planner {
       ++plan_.infeasible_reasons[sweep::reason_kind(row.reason)];
     }
     plan_.rows.push_back(std::move(row));
+    return is_own;
   }
 
   /// What the search of the sweep draws, one point after the other, as `core::refill` asks for it.
@@ -101,7 +105,7 @@ class Planner {
       const std::vector<sweep::Point> points = (*algorithm)->suggest(1);
       if (points.empty()) return Status::ok();
       ++plan_.points;
-      add("", points.front());
+      if (!add("", points.front())) (*algorithm)->refuse();
     }
     const std::uint64_t left = (*algorithm)->remaining().value_or(1);
     plan_.points += left;

@@ -52,7 +52,7 @@ class Shell {
     const auto spec = sweep::parse(text, "test.toml", "/data");
     ASSERT_TRUE(spec.has_value()) << spec.error().message();
     post(SubmitSweep{1, std::make_shared<const sweep::Spec>(*spec), text, "/data",
-                     sweep::spec_hash(text, "/data")});
+                     sweep::spec_hash(text, "/data"), "", std::make_shared<const Recalled>()});
   }
   void connect(SessionId session, const std::string& name) {
     protocol::Hello hello;
@@ -320,7 +320,8 @@ TEST(Driver, RoomInTheQueueIsFilledAlsoWhenItCameFromACancellation) {
   ASSERT_EQ(shell.state().trials.size(), 2u);
   shell.post(ControlTrials{2, {TrialId{1}, TrialId{2}}, {}, TrialAction::kCancel, false});
   shell.run();
-  EXPECT_EQ(shell.state().trials.size(), 4u);
+  EXPECT_EQ(shell.state().trials.size(), 2u) << "the cancelled ones are not kept in memory";
+  EXPECT_TRUE(shell.state().trials.contains(TrialId{4}));
 }
 
 TEST(Inbox, TakesByNumberAndByWeightButAlwaysSomething) {

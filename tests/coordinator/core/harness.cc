@@ -102,6 +102,16 @@ void Harness::restart() {
   EXPECT_EQ(durable_text(state), before);
 }
 
+const Sweep& Harness::sweep(std::uint64_t id) {
+  const auto found = state.sweeps.find(SweepId{id});
+  if (found != state.sweeps.end()) return found->second;
+  const auto row = store.sweep(SweepId{id});
+  EXPECT_TRUE(row.has_value()) << "there is no s" << id;
+  auto read = read_ended(*row, store.candidate_page(SweepId{id}, 0, 1)->total);
+  EXPECT_TRUE(read.has_value()) << read.error().message();
+  return ended_.insert_or_assign(id, std::move(*read)).first->second;
+}
+
 Reply Harness::only_reply() const {
   std::vector<Reply> replies;
   for (const Outward& out : last.outward) {

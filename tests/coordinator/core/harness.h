@@ -88,6 +88,8 @@ class Harness {
     EXPECT_TRUE(row.has_value()) << "there is no t" << trial;
     return row ? row->state : storage::TrialState::kQueued;
   }
+  /// A sweep, in memory or not; one that is not, without its candidates.
+  const Sweep& sweep(std::uint64_t id = 1);
   storage::SweepState sweep_state(std::uint64_t sweep = 1) const {
     const auto row = store.sweep(SweepId{sweep});
     EXPECT_TRUE(row.has_value()) << "there is no s" << sweep;
@@ -119,6 +121,7 @@ class Harness {
  private:
   RequestId next_request_ = 1;
   SessionId next_session_ = 1;
+  std::map<std::uint64_t, Sweep> ended_;
   Reply only_reply() const;
   void one_step(const Event& event);
 };

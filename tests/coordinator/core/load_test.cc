@@ -44,57 +44,181 @@ TEST(Load, KeepsWhatIsLeftOfABackOff) {
   EXPECT_EQ(h.state.deadlines.at(DeadlineKind::kBackoff, 1), h.now.mono_ms + 2'000);
 }
 
-TEST(Load, RefusesRowsThatContradictEachOther) {
+TEST(Load, RefusesRowsThatContradictThoseOfOtherSweeps) {
   Harness h;
-  SweepFile file;
-  file.seeds = "count = 2";
-  h.submit(file);
+  h.submit({});
   h.connect("w1");
   const storage::Snapshot good = h.store.load().value();
   ASSERT_TRUE(load(good, h.options, h.now).has_value());
   const auto refused = [&](const storage::Snapshot& bad) {
     const auto loaded = load(bad, h.options, h.now);
     EXPECT_FALSE(loaded.has_value());
-    if (loaded) return std::string();
+    if (loaded) return;
     EXPECT_EQ(loaded.error().code(), Code::kDataLoss) << loaded.error().message();
-    return loaded.error().message();
   };
   storage::Snapshot bad = good;
-  bad.sweeps[0].toml = "name = ";
-  EXPECT_THAT(refused(bad), HasSubstr("no longer parses"));
-  bad = good;
   bad.sweeps.clear();
   refused(bad);
   bad = good;
-  bad.candidates[0].hash = "0";
-  EXPECT_THAT(refused(bad), HasSubstr("another architecture"));
-  bad = good;
-  bad.candidates[0].point_json = "[]";
+  bad.sweeps.push_back(bad.sweeps.front());
   refused(bad);
   bad = good;
-  bad.candidates[0].index = 3;
-  refused(bad);
-  bad = good;
-  bad.trials[1].seed += 1;
-  refused(bad);
-  bad = good;
-  bad.trials.pop_back();
-  refused(bad);
-  bad = good;
-  bad.trials[0].state = TrialState::kQueued;
-  refused(bad);
-  bad = good;
-  bad.attempts.clear();
-  refused(bad);
-  bad = good;
-  bad.attempts[0].slots = {7};
+  bad.trials.clear();
   refused(bad);
   bad = good;
   bad.workers[0].slots_json = "{}";
   refused(bad);
   bad = good;
-  bad.counters.next_token = 1;
+  bad.counters.next_trial = 1;
   refused(bad);
+}
+
+/// Two sweeps; the first is then damaged by `change`.
+class OneSweepUnreadable : public testing::Test {
+ protected:
+  OneSweepUnreadable() {
+    SweepFile file;
+    file.seeds = "count = 2";
+    h.submit(file);
+    h.connect("w1");  // runs trial 1
+    file.name = "other";
+    h.submit(file);
+    good = h.store.load_open().value();
+  }
+  /// What is said of the first sweep; the other is there as ever.
+  std::string reason(const storage::Snapshot& bad) {
+    auto loaded = load(bad, h.options, h.now);
+    EXPECT_TRUE(loaded.has_value()) << status_of(loaded).message();
+    if (!loaded) return "";
+    EXPECT_TRUE(loaded->sweeps.contains(SweepId{2}));
+    EXPECT_EQ(loaded->trials.size(), 2u) << "nothing of the unreadable one is scheduled";
+    EXPECT_FALSE(loaded->sweeps.contains(SweepId{1}));
+    EXPECT_TRUE(check_invariants(*loaded).is_ok()) << check_invariants(*loaded).message();
+    for (const auto& [id, worker] : loaded->workers) {
+      for (const WorkerSlot& slot : worker.slots) EXPECT_FALSE(slot.held_by.has_value());
+    }
+    const auto aside = loaded->unreadable.find(SweepId{1});
+    EXPECT_NE(aside, loaded->unreadable.end());
+    return aside == loaded->unreadable.end() ? "" : aside->second.reason;
+  }
+
+  Harness h;
+  storage::Snapshot good;
+};
+
+TEST_F(OneSweepUnreadable, IsSetAsideWithTheReasonAndTheOthersServe) {
+  storage::Snapshot bad = good;
+  bad.sweeps[0].toml = "name = ";
+  EXPECT_THAT(reason(bad), HasSubstr("no longer parses"));
+  bad = good;
+  bad.candidates[0].hash = "0";
+  EXPECT_THAT(reason(bad), HasSubstr("hash differs"));
+  bad = good;
+  bad.candidates[0].parameters_total += 1;
+  EXPECT_THAT(reason(bad), HasSubstr("its row says"));
+  bad = good;
+  bad.candidates[0].architecture_json = "{}";
+  EXPECT_NE(reason(bad), "");
+  bad = good;
+  bad.candidates[0].point_json = "[]";
+  EXPECT_NE(reason(bad), "");
+  bad = good;
+  bad.candidates[0].index = 3;
+  EXPECT_THAT(reason(bad), HasSubstr("out of order"));
+  bad = good;
+  bad.trials[1].seed += 1;
+  EXPECT_THAT(reason(bad), HasSubstr("has not the seed"));
+  bad = good;
+  bad.trials.erase(bad.trials.begin() + 1);
+  EXPECT_THAT(reason(bad), HasSubstr("2 seeds each, but 1 trials"));
+  bad = good;
+  bad.trials[0].state = TrialState::kQueued;
+  EXPECT_NE(reason(bad), "");
+  bad = good;
+  bad.attempts.clear();
+  EXPECT_NE(reason(bad), "");
+  bad = good;
+  bad.attempts[0].slots = {7};
+  EXPECT_THAT(reason(bad), HasSubstr("has no slot"));
+  bad = good;
+  bad.attempts[0].token = bad.counters.next_token;
+  EXPECT_NE(reason(bad), "");
+}
+
+TEST_F(OneSweepUnreadable, StaysAsItIsAndCanOnlyBeCancelled) {
+  storage::SweepRow row = h.store.sweep(SweepId{1}).value();
+  const std::string toml = row.toml;
+  row.toml = "name = ";
+  ASSERT_TRUE(h.store.commit(std::vector<storage::Mutation>{row}).is_ok());
+  h.state = load(h.store.load_open().value(), h.options, h.now).value();
+  h.restart();
+  EXPECT_EQ(h.sweep_state(1), storage::SweepState::kRunning);
+  const SessionId w = h.connect("w1", 4, {}, "another");
+  EXPECT_EQ(h.trial_state(1), TrialState::kRunning) << "as it is stored";
+  EXPECT_EQ(h.trial_state(2), TrialState::kQueued);
+  EXPECT_EQ(h.trial_state(3), TrialState::kRunning) << "the other sweep goes on";
+  h.finish(w, 3, EndClass::kCompleted);
+
+  const auto refused = [&](const Reply& reply) {
+    EXPECT_EQ(reply.status.code(), Code::kFailedPrecondition) << reply.status.message();
+    EXPECT_THAT(reply.status.message(), HasSubstr("no longer parses"));
+  };
+  refused(h.control(SweepAction::kPause));
+  refused(h.control(SweepAction::kResume));
+  refused(h.trials(TrialAction::kRetry, {}, SweepId{1}));
+  refused(h.trials(TrialAction::kCancel, {TrialId{2}}));
+  SweepFile file;
+  file.seeds = "count = 2";
+  refused(h.submit(file));
+  file.seeds = "count = 3";
+  EXPECT_EQ(h.submit(file).status.code(), Code::kAlreadyExists);
+
+  // A version that reads it goes on with it.
+  row.toml = toml;
+  storage::Snapshot again = h.store.load_open().value();
+  again.sweeps[0].toml = toml;
+  EXPECT_TRUE(load(again, h.options, h.now)->sweeps.contains(SweepId{1}));
+
+  EXPECT_TRUE(h.control(SweepAction::kCancel).status.is_ok());
+  EXPECT_EQ(h.sweep_state(1), storage::SweepState::kCancelled);
+  EXPECT_EQ(h.trial_state(1), TrialState::kCancelled);
+  EXPECT_EQ(h.trial_state(2), TrialState::kCancelled);
+  EXPECT_EQ(h.store.attempts(TrialId{1})->at(0).state, storage::AttemptState::kEnded);
+  EXPECT_TRUE(h.state.unreadable.empty());
+  h.restart();
+}
+
+TEST(Load, TakesArchitecturesAsTheyWereStored) {
+  Harness h;
+  SweepFile file;
+  file.space = "[space]\n\"ffn.d_h\" = [96, 128]\n";
+  h.submit(file);
+  // As a version stored it whose solver gave other widths: this one must not resolve them again.
+  storage::CandidateRow row = h.store.candidate(SweepId{1}, 1).value();
+  shape::Architecture architecture = shape::architecture_from_json(row.architecture_json).value();
+  architecture.widths[0][0] += 8;
+  architecture.widths[1][0] -= 8;
+  sweep::Candidate changed = *h.sweep().candidates[1];
+  changed.architecture = architecture;
+  row.architecture_json = shape::canonical_json(architecture);
+  row.hash = "";
+  storage::Snapshot snapshot = h.store.load_open().value();
+  snapshot.candidates[1] = row;
+  EXPECT_TRUE(load(snapshot, h.options, h.now)->unreadable.contains(SweepId{1}))
+      << "a row that is not what its hash says is no truth";
+  const auto restored = [&](const std::string& hash) {
+    return sweep::restore(*h.sweep().spec, row.name, changed.point, architecture, hash);
+  };
+  // The hash of the widths that are stored.
+  const std::string message = restored("x").error().message();
+  EXPECT_THAT(message, HasSubstr("hash differs"));
+  row.hash = sweep::identity_hash(architecture, changed.train);
+  snapshot.candidates[1] = row;
+  const auto loaded = load(snapshot, h.options, h.now);
+  ASSERT_TRUE(loaded.has_value());
+  ASSERT_TRUE(loaded->sweeps.contains(SweepId{1}));
+  EXPECT_EQ(loaded->sweeps.at(SweepId{1}).candidates[1]->architecture, architecture);
+  EXPECT_EQ(loaded->sweeps.at(SweepId{1}).named, 1u);
 }
 
 /// A random history: submissions, workers, reports, failures, requests, time. After some steps the

@@ -60,7 +60,7 @@ TEST(FairShare, IsBetweenUsersFirstAndThenBetweenTheirSweeps) {
   h.submit(named("ann-2", 4));
   h.submit(named("bob-1", 4));
   for (std::uint64_t id : {1, 2}) h.state.sweeps.at(SweepId{id}).row.user = "ann";
-  h.state.sweeps.at(SweepId{3}).row.user = "bob";
+  h.sweep(3).row.user = "bob";
   h.connect("w1", 4);
   std::map<std::uint64_t, int> by_sweep;
   for (const std::uint64_t id : running(h)) ++by_sweep[(id + 3) / 4];
@@ -83,7 +83,7 @@ TEST(FairShare, ASweepRemembersItsUser) {
                      sweep::spec_hash(text, "/data"), "ann"});
   EXPECT_EQ(h.store.sweep(SweepId{1}).value().user, "ann");
   h.restart();
-  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.user, "ann");
+  EXPECT_EQ(h.sweep().row.user, "ann");
 }
 
 TEST(Preemption, StopsTheNewestOfTheLowestPriorityAndCostsItNoRetry) {

@@ -97,10 +97,10 @@ TEST(Submit, DrawsTheSpaceLazilyAndCountsAllOfIt) {
   ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
   EXPECT_EQ(std::get<SubmitOutcome>(reply.body).candidates, 2u);
   EXPECT_EQ(std::get<SubmitOutcome>(reply.body).trials, 3u);
-  EXPECT_FALSE(h.state.sweeps.at(SweepId{1}).search_done);
+  EXPECT_FALSE(h.sweep().search_done);
   h.connect("w");  // one trial starts, so one more is drawn
   EXPECT_EQ(h.state.trials.size(), 3u);
-  EXPECT_TRUE(h.state.sweeps.at(SweepId{1}).search_done);
+  EXPECT_TRUE(h.sweep().search_done);
 }
 
 TEST(Submit, SkipsInfeasiblePointsAndCountsThem) {
@@ -115,12 +115,12 @@ constraints = ["layers <= 2"]
 )";
   h.submit(file);
   EXPECT_EQ(h.state.trials.size(), 2u);
-  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 2u);
+  EXPECT_EQ(h.sweep().row.infeasible, 2u);
   EXPECT_EQ(h.store.sweep(SweepId{1}).value().infeasible, 2u);
   EXPECT_THAT(h.event_kinds(), Contains("candidate_infeasible"));
 }
 
-TEST(Submit, GivesUpOnASpaceThatIsInfeasibleWithoutEnd) {
+TEST(Submit, ASearchThatDrawsGivesUpOnASpaceThatIsInfeasibleWithoutEnd) {
   Harness h;
   h.options.infeasible_max = 500;
   h.options.draws_per_step = 100;
@@ -131,18 +131,89 @@ TEST(Submit, GivesUpOnASpaceThatIsInfeasibleWithoutEnd) {
 [space]
 "layers" = { min = 3, max = 4096, step = 1 }
 constraints = ["layers <= 2"]
+[search]
+algorithm = "random"
+trials = 64
 )";
   h.submit(file);
-  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 100u) << "one step is short";
+  EXPECT_EQ(h.sweep().row.infeasible, 100u) << "one step is short";
   EXPECT_EQ(h.state.deadlines.earliest(), h.now.mono_ms) << "and the next follows at once";
   for (int i = 0; i < 4; ++i) h.advance(0);
-  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).row.infeasible, 500u);
+  EXPECT_EQ(h.sweep().row.infeasible, 500u);
   EXPECT_EQ(h.sweep_state(), SweepState::kFailed) << "nothing was trained";
   EXPECT_THAT(
-      outcome_text(h.state.sweeps.at(SweepId{1})),
-      HasSubstr(
-          "none of the 500 points that were tried is feasible; 3594 points were never tried"));
+      outcome_text(h.sweep()),
+      HasSubstr("none of the 500 points that were tried is feasible; up to 64 candidates more"));
   EXPECT_THAT(h.event_kinds(), Contains("search_stopped"));
+}
+
+TEST(Submit, AGridGoesOnToItsEndHoweverManyPointsAreInfeasible) {
+  Harness h;
+  h.options.infeasible_max = 500;
+  h.options.draws_per_step = 100;
+  h.state.options = h.options;
+  SweepFile file;
+  file.candidates = "";
+  file.space = R"(
+[space]
+"ffn.d_h" = { min = 64, max = 1264, step = 1 }
+constraints = ["d_h > 1200"]
+)";
+  h.submit(file);
+  for (int i = 0; i < 11; ++i) {
+    EXPECT_EQ(h.sweep().candidates.size(), 0u) << "step " << i;
+    EXPECT_EQ(h.state.deadlines.earliest(), h.now.mono_ms) << "the next follows at once";
+    h.advance(0);
+  }
+  EXPECT_EQ(h.sweep().row.infeasible, 1'137u);
+  EXPECT_EQ(h.sweep().candidates.size(), 63u);
+  h.advance(0);
+  EXPECT_EQ(h.sweep().candidates.size(), 64u) << "all that are feasible";
+  EXPECT_THAT(h.event_kinds(), Not(Contains("search_stopped")));
+}
+
+TEST(Submit, ASearchFindsAsManyFeasibleCandidatesAsWereAskedFor) {
+  for (const std::string algorithm : {"random", "grid"}) {
+    Harness h;
+    h.connect("w", 100);
+    SweepFile file;
+    file.candidates = candidate("named", 64 + 16 * 5);
+    file.space = R"(
+[space]
+"ffn.d_h" = { min = 64, max = 1663, step = 1 }
+constraints = ["d_h % 16 == 0"]
+[search]
+trials = 64
+algorithm = ")" + algorithm +
+                 ""\n ";
+                 h.submit(file);
+    for (int i = 0; i < 20 && !h.sweep().search_done; ++i) {
+      h.advance(0);
+      if (i % 3 == 0) h.restart();
+    }
+    EXPECT_TRUE(h.sweep().search_done) << algorithm;
+    EXPECT_EQ(h.sweep().candidates.size(), 65u)
+        << algorithm << ": about 6 % of the points are feasible, and one of them is named already";
+    EXPECT_GT(h.sweep().row.infeasible, 500u) << algorithm;
+  }
+}
+
+TEST(Submit, InfeasiblePointsAreCountedInOneEventATransaction) {
+  Harness h;
+  SweepFile file;
+  file.space = R"(
+[space]
+"ffn.d_h" = { min = 64, max = 163 }
+constraints = ["d_h <= 0"]
+)";
+  h.submit(file);
+  const auto events = h.store.events(0, 1'000).value();
+  std::vector<std::string> said;
+  for (const storage::EventRow& event : events) {
+    if (event.kind == "candidate_infeasible") said.push_back(event.message);
+  }
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], HasSubstr("100 points; 100: does not satisfy \"d_h <= 0\"; the first: "));
 }
 
 TEST(Submit, TellsTheSearchOfEachCandidateOfTheSpaceOnce) {
@@ -155,8 +226,7 @@ TEST(Submit, TellsTheSearchOfEachCandidateOfTheSpaceOnce) {
   for (std::uint64_t trial = 1; trial <= 4; ++trial) {
     h.finish(w, trial, protocol::EndClass::kCompleted);
   }
-  EXPECT_EQ(h.state.sweeps.at(SweepId{1}).told.ranges(),
-            (std::map<std::uint32_t, std::uint32_t>{{1, 3}}))
+  EXPECT_EQ(h.sweep().told.ranges(), (std::map<std::uint32_t, std::uint32_t>{{1, 3}}))
       << "not of the named one: it is not of the space";
   EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
 }
@@ -197,14 +267,14 @@ constraints = ["d_h <= 0", "layers > 0"]
   EXPECT_EQ(h.sweep_state(), SweepState::kFailed);
   EXPECT_THAT(h.event_kinds(), Contains("sweep_failed"));
   EXPECT_THAT(h.event_kinds(), Not(Contains("sweep_completed")));
-  const Sweep& sweep = h.state.sweeps.at(SweepId{1});
+  const Sweep& sweep = h.sweep();
   EXPECT_EQ(sweep.row.infeasible, 100u);
   EXPECT_THAT(sweep.infeasible_reasons,
               testing::ElementsAre(testing::Pair("does not satisfy \"d_h <= 0\"", 100u)));
   EXPECT_THAT(outcome_text(sweep), HasSubstr("100: does not satisfy \"d_h <= 0\""));
   h.restart();
   EXPECT_EQ(h.sweep_state(), SweepState::kFailed);
-  EXPECT_THAT(outcome_text(h.state.sweeps.at(SweepId{1})), HasSubstr("100: does not satisfy"));
+  EXPECT_THAT(outcome_text(h.sweep()), HasSubstr("100: does not satisfy"));
   // It has ended: nothing brings it back, and nothing to retry is no failure.
   EXPECT_EQ(h.control(SweepAction::kResume).status.code(), Code::kFailedPrecondition);
   EXPECT_TRUE(h.trials(TrialAction::kRetry, {}, SweepId{1}).status.is_ok());
@@ -224,10 +294,10 @@ constraints = ["d_h <= 163"]
   EXPECT_FALSE(outcome.exact) << "900 of the 1,000 points will fall away";
   EXPECT_EQ(outcome.candidates, 32u) << "64 trials are kept queued";
   EXPECT_EQ(outcome.trials, 2'000u) << "at most: 1,000 points x 2 seeds";
-  EXPECT_EQ(points_left(h.state.sweeps.at(SweepId{1})), 968u);
+  EXPECT_EQ(points_left(h.sweep()), 968u);
   h.control(SweepAction::kCancel);
-  EXPECT_EQ(points_left(h.state.sweeps.at(SweepId{1})), 0u);
-  EXPECT_EQ(trials_at_most(h.state.sweeps.at(SweepId{1})), 64u);
+  EXPECT_EQ(points_left(h.sweep()), 0u);
+  EXPECT_EQ(trials_at_most(h.sweep()), 64u);
 }
 
 }  // namespace
