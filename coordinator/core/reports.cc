@@ -102,7 +102,7 @@ Status check_report(const LiveAttempt& live, const protocol::Report& report) {
 void accept_checkpoint(Transition& t, Trial& trial, const protocol::CheckpointReport& checkpoint) {
   LiveAttempt& live = *trial.live;
   if (!trial.checkpoint || trial.checkpoint->step <= checkpoint.step) {
-    trial.checkpoint = CheckpointNote{checkpoint.step, live.row.worker, false};
+    trial.checkpoint = CheckpointNote{checkpoint.step, live.row.worker};
   }
   if (checkpoint.step <= live.first_step || trial.failures.empty()) return;
   trial.failures.clear();
