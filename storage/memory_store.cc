@@ -182,6 +182,12 @@ Result<Snapshot> MemoryStore::load_open() {
     if (!is_final(row.state)) open.insert(row.sweep);
   }
   for (const SweepId id : open) snapshot.sweeps.push_back(sweeps_.at(id));
+  for (const auto& [id, row] : sweeps_) {
+    if (!open.contains(id)) ++snapshot.other_sweeps[row.state];
+  }
+  for (const auto& [id, row] : trials_) {
+    if (!open.contains(row.sweep)) ++snapshot.other_trials[row.state];
+  }
   for (const auto& [key, row] : candidates_) {
     if (open.contains(key.first)) snapshot.candidates.push_back(row);
   }
@@ -292,6 +298,17 @@ Result<std::vector<CandidateRow>> MemoryStore::candidates(SweepId sweep) const {
     rows.push_back(it->second);
   }
   return rows;
+}
+
+Result<SweepPage> MemoryStore::sweep_page(std::uint64_t offset, std::uint64_t limit) const {
+  const std::lock_guard lock(mutex_);
+  SweepPage page;
+  page.total = sweeps_.size();
+  std::uint64_t place = 0;
+  for (auto it = sweeps_.rbegin(); it != sweeps_.rend() && page.sweeps.size() < limit; ++it) {
+    if (place++ >= offset) page.sweeps.push_back(it->second);
+  }
+  return page;
 }
 
 Result<CandidatePage> MemoryStore::candidate_page(SweepId sweep, std::uint64_t offset,

@@ -35,6 +35,7 @@ class MemoryStore final : public Store {
   Result<SweepRow> sweep(SweepId id) const override;
   Result<SweepRow> sweep_by_name(std::string_view name) const override;
   Result<std::vector<CandidateRow>> candidates(SweepId sweep) const override;
+  Result<SweepPage> sweep_page(std::uint64_t offset, std::uint64_t limit) const override;
   Result<CandidatePage> candidate_page(SweepId sweep, std::uint64_t offset,
                                        std::uint64_t limit) const override;
   Result<CandidateRow> candidate(SweepId sweep, std::uint32_t number) const override;

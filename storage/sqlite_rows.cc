@@ -482,6 +482,34 @@ CountersRow read_counters(Connection& db) {
 
 }  // namespace
 
+namespace {
+
+/// What is not in `snapshot.sweeps`, counted.
+void count_others(Connection& db, Snapshot& snapshot) {
+  const auto add = [&](std::string_view where, std::int64_t sweep, std::uint64_t sign) {
+    Query trials(db.statement(with("SELECT state, count(*) FROM trial", where)), sweep);
+    while (trials.next()) {
+      const TrialState state = state_or_corrupt(parse_trial_state(trials.text(0)));
+      snapshot.other_trials[state] += sign * trials.u64(1);  // wraps: -1 takes away
+    }
+  };
+  Query sweeps(db.statement("SELECT state, count(*) FROM sweep GROUP BY state"));
+  while (sweeps.next()) {
+    const SweepState state = state_or_corrupt(parse_sweep_state(sweeps.text(0)));
+    snapshot.other_sweeps[state] += sweeps.u64(1);
+  }
+  add("WHERE sweep > ? GROUP BY state", 0, 1);
+  for (const SweepRow& sweep : snapshot.sweeps) {
+    --snapshot.other_sweeps[sweep.state];
+    add("WHERE sweep = ? GROUP BY state", static_cast<std::int64_t>(sweep.id.value),
+        ~std::uint64_t{0});
+  }
+  std::erase_if(snapshot.other_sweeps, [](const auto& count) { return count.second == 0; });
+  std::erase_if(snapshot.other_trials, [](const auto& count) { return count.second == 0; });
+}
+
+}  // namespace
+
 Snapshot read_open_snapshot(Connection& db) {
   Snapshot snapshot;
   snapshot.counters = read_counters(db);
@@ -492,6 +520,7 @@ Snapshot read_open_snapshot(Connection& db) {
              "t.sweep = s.id AND t.state IN ('queued', 'running')) ORDER BY s.id")));
     snapshot.sweeps = all<SweepRow>(sweeps, sweep_of);
   }
+  count_others(db, snapshot);
   for (const SweepRow& sweep : snapshot.sweeps) {
     std::vector<CandidateRow> candidates = read_candidates(db, sweep.id);
     std::move(candidates.begin(), candidates.end(), std::back_inserter(snapshot.candidates));
@@ -551,6 +580,20 @@ std::optional<SweepRow> read_sweep(Connection& db, std::string_view name) {
 std::vector<CandidateRow> read_candidates(Connection& db, SweepId sweep) {
   return read_candidates_where(db, "WHERE sweep = ? ORDER BY number",
                                static_cast<std::int64_t>(sweep.value));
+}
+
+SweepPage read_sweep_page(Connection& db, std::uint64_t offset, std::uint64_t limit) {
+  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  SweepPage page;
+  {
+    Query count(db.statement("SELECT count(*) FROM sweep"));
+    count.next();
+    page.total = count.u64(0);
+  }
+  Query query(db.statement(with(kSweepColumns, "ORDER BY s.id DESC LIMIT ? OFFSET ?")),
+              std::min(limit, signed_max), std::min(offset, signed_max));
+  page.sweeps = all<SweepRow>(query, sweep_of);
+  return page;
 }
 
 CandidatePage read_candidate_page(Connection& db, SweepId sweep, std::uint64_t offset,

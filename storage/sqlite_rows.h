@@ -32,6 +32,7 @@ std::vector<SweepRow> read_sweeps(Connection& db);
 std::optional<SweepRow> read_sweep(Connection& db, SweepId id);
 std::optional<SweepRow> read_sweep(Connection& db, std::string_view name);
 std::vector<CandidateRow> read_candidates(Connection& db, SweepId sweep);
+SweepPage read_sweep_page(Connection& db, std::uint64_t offset, std::uint64_t limit);
 CandidatePage read_candidate_page(Connection& db, SweepId sweep, std::uint64_t offset,
                                   std::uint64_t limit);
 /// REQUIRES: a valid order and limit.

@@ -123,6 +123,10 @@ class SqliteStore final : public Store {
       return read_candidates(db, sweep);
     });
   }
+  Result<SweepPage> sweep_page(std::uint64_t offset, std::uint64_t limit) const override {
+    return read(
+        [&](Connection& db) -> Result<SweepPage> { return read_sweep_page(db, offset, limit); });
+  }
   Result<CandidatePage> candidate_page(SweepId sweep, std::uint64_t offset,
                                        std::uint64_t limit) const override {
     return read([&](Connection& db) -> Result<CandidatePage> {

@@ -40,6 +40,11 @@ struct TrialQuery {
   bool count = true;  ///< false: `total` is not wanted and 0
 };
 
+struct SweepPage {
+  std::vector<SweepRow> sweeps;
+  std::uint64_t total = 0;
+};
+
 struct CandidatePage {
   std::vector<CandidateRow> candidates;
   std::uint64_t total = 0;  ///< of the sweep
@@ -113,6 +118,8 @@ class Store {
   virtual Status commit(std::span<const Mutation> batch) = 0;
 
   virtual Result<std::vector<SweepRow>> sweeps() const = 0;
+  /// The newest first: from place `offset` on, at most `limit`.
+  virtual Result<SweepPage> sweep_page(std::uint64_t offset, std::uint64_t limit) const = 0;
   virtual Result<SweepRow> sweep(SweepId id) const = 0;                     ///< kNotFound
   virtual Result<SweepRow> sweep_by_name(std::string_view name) const = 0;  ///< kNotFound
   virtual Result<std::vector<CandidateRow>> candidates(SweepId sweep) const = 0;

@@ -65,12 +65,22 @@ void let_go(State& state, SweepId id) {
   }
   state.deadlines.clear(DeadlineKind::kDraws, id.value);
   state.deadlines.clear(DeadlineKind::kReserve, id.value);
+  count_others(state, sweep.row.state, sweep.counts, 1);
   state.sweep_by_name.erase(sweep.row.name);
   state.sweeps.erase(found);
   ++state.departures;
 }
 
 }  // namespace
+
+void count_others(State& state, storage::SweepState sweep,
+                  const std::map<storage::TrialState, std::uint64_t>& trials, int times) {
+  const auto sign = static_cast<std::uint64_t>(times);  // wraps: -1 takes away
+  state.other_sweeps[sweep] += sign;
+  for (const auto& [trial, count] : trials) state.other_trials[trial] += sign * count;
+  std::erase_if(state.other_sweeps, [](const auto& entry) { return entry.second == 0; });
+  std::erase_if(state.other_trials, [](const auto& entry) { return entry.second == 0; });
+}
 
 Effects Changes::take(State& state) {
   for (auto& [sweep, some] : infeasible_) {

@@ -348,25 +348,24 @@ Why explain_running(const State& state, const Sweep& sweep, const Trial& trial, 
   return why;
 }
 
-Why explain_final(const Trial& trial) {
-  const std::string id = trial.row.id.to_string();
+Why explain_final(const storage::TrialRow& row) {
+  const std::string id = row.id.to_string();
   Why why;
-  why.since_ms = trial.row.ended_ms;
-  switch (trial.row.state) {
+  why.since_ms = row.ended_ms;
+  switch (row.state) {
     case TrialState::kCompleted:
       why.code = WhyCode::kCompleted;
-      why.sentence =
-          fmt::format("{} completed with validation loss {:.6g} after {}", id,
-                      trial.row.objective.value_or(0), plural(trial.row.attempts, "attempt"));
+      why.sentence = fmt::format("{} completed with validation loss {:.6g} after {}", id,
+                                 row.objective.value_or(0), plural(row.attempts, "attempt"));
       break;
     case TrialState::kStopped:
       why.code = WhyCode::kStoppedEarly;
-      why.sentence = fmt::format("{} was stopped early: {}", id, cut(trial.row.message));
+      why.sentence = fmt::format("{} was stopped early: {}", id, cut(row.message));
       break;
     case TrialState::kFailed:
       why.code = WhyCode::kFailed;
       why.sentence = fmt::format("{} failed ({}): {}; `tailor retry {}` tries again", id,
-                                 trial.row.end_class, cut(trial.row.message), id);
+                                 row.end_class, cut(row.message), id);
       break;
     case TrialState::kCancelled:
       why.code = WhyCode::kCancelled;
@@ -383,7 +382,7 @@ Why explain_trial(const State& state, const Trial& trial, Now now) {
   const Sweep& sweep = state.sweeps.at(trial.row.sweep);
   if (trial.row.state == TrialState::kQueued) return explain_queued(state, sweep, trial, now);
   if (trial.row.state == TrialState::kRunning) return explain_running(state, sweep, trial, now);
-  return explain_final(trial);
+  return explain_final(trial.row);
 }
 
 }  // namespace
@@ -394,6 +393,12 @@ std::string_view why_code_name(WhyCode code) {
   }
   TAILOR_CHECK(false, "code={}", static_cast<int>(code));
   return {};
+}
+
+Why why_ended(const storage::TrialRow& trial) {
+  Why answer = explain_final(trial);
+  answer.state = trial.state;
+  return answer;
 }
 
 Why why(const State& state, TrialId id, Now now) {
@@ -414,7 +419,10 @@ Why why(const State& state, TrialId id, Now now) {
 }
 
 std::string explain(const State& state, TrialId id, Now now) {
-  const Why answer = why(state, id, now);
+  return text_of(why(state, id, now));
+}
+
+std::string text_of(const Why& answer) {
   std::string text = answer.sentence;
   for (const std::string& detail : answer.details) text += "; " + detail;
   return text;

@@ -47,5 +47,9 @@ inline constexpr std::size_t kWhyDetailsMax = 8;
 
 /// Cost: linear in the workers and open sweeps at most.
 Why why(const State& state, TrialId trial, Now now);
+/// Of a trial that is final and may be in no memory any more. REQUIRES: it is final.
+Why why_ended(const storage::TrialRow& trial);
+/// The sentence and the details in one line.
+std::string text_of(const Why& answer);
 
 }  // namespace tailor::core

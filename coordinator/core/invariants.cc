@@ -330,6 +330,12 @@ std::string durable_text(const State& state) {
                           storage::trial_state_name(note.state), note.attempts, note.objective);
     }
   }
+  for (const auto& [sweep_state, count] : state.other_sweeps) {
+    text += fmt::format("{} other sweeps {}\n", count, storage::sweep_state_name(sweep_state));
+  }
+  for (const auto& [trial_state, count] : state.other_trials) {
+    text += fmt::format("{} other trials {}\n", count, storage::trial_state_name(trial_state));
+  }
   for (const auto& [id, aside] : state.unreadable) {
     text += fmt::format("{} unreadable: {}\n", id.to_string(), aside.reason);
   }

@@ -375,6 +375,7 @@ void set_aside(State& state, const SweepRows& rows, std::string reason) {
   aside.row = *rows.row;
   aside.reason = std::move(reason);
   for (const storage::TrialRow* row : rows.trials) {
+    ++aside.counts[row->state];
     if (!storage::is_final(row->state)) aside.open.push_back(*row);
   }
   for (const auto& [trial, attempts] : rows.attempts) {
@@ -533,10 +534,17 @@ Result<State> load(const storage::Snapshot& snapshot, const Options& options, No
   State state;
   state.options = options;
   state.counters = snapshot.counters;
+  state.other_sweeps = snapshot.other_sweeps;
+  state.other_trials = snapshot.other_trials;
   TAILOR_ASSIGN_OR_RETURN(const auto sweeps, by_sweep(snapshot));
   for (const auto& row : snapshot.workers) TAILOR_RETURN_IF_ERROR(load_worker(state, row));
   for (const auto& [id, rows] : sweeps) {
-    if (has_ended(rows)) continue;
+    if (has_ended(rows)) {
+      std::map<TrialState, std::uint64_t> counts;
+      for (const storage::TrialRow* row : rows.trials) ++counts[row->state];
+      count_others(state, rows.row->state, counts, 1);
+      continue;
+    }
     const Status read = install(state, rows, {}, now);
     if (!read.is_ok()) set_aside(state, rows, read.message());
   }

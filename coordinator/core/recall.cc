@@ -51,6 +51,8 @@ void cancel_unreadable(Transition& t, UnreadableSweep& sweep) {
     t.append(row);
   }
   for (storage::TrialRow& row : sweep.open) {
+    --sweep.counts[row.state];
+    ++sweep.counts[TrialState::kCancelled];
     row.state = TrialState::kCancelled;
     row.message = "cancelled by request";
     row.ended_ms = t.now.wall_ms;
@@ -61,6 +63,7 @@ void cancel_unreadable(Transition& t, UnreadableSweep& sweep) {
   sweep.row.ended_ms = t.now.wall_ms;
   t.append(sweep.row);
   t.event("sweep_cancelled", {id, {}, 0, {}}, "it could not be read: " + sweep.reason);
+  count_others(t.state, sweep.row.state, sweep.counts, 1);
   t.state.sweep_by_name.erase(sweep.row.name);
   t.state.unreadable.erase(id);
   ++t.state.departures;
@@ -155,6 +158,7 @@ Status recall_sweep(Transition& t, const Recalled& recalled, const storage::Swee
   }
   const Status status = install(t.state, rows, wanted, t.now);
   if (!status.is_ok()) return cannot_read(row.id, status.message());
+  count_others(t.state, row.state, t.state.sweeps.at(row.id).counts, -1);
   t.changes.recalled(t.state.sweeps.at(row.id));
   for (const TrialId id : wanted) t.changes.recalled(t.state.trials.at(id));
   return Status::ok();

@@ -171,7 +171,8 @@ struct Sweep {
 struct UnreadableSweep {
   storage::SweepRow row;
   std::string reason;
-  std::vector<storage::TrialRow> open;    ///< trials that are not final
+  std::vector<storage::TrialRow> open;  ///< trials that are not final
+  std::map<storage::TrialState, std::uint64_t> counts;
   std::vector<storage::AttemptRow> live;  ///< attempts that have not ended
 };
 
@@ -231,6 +232,9 @@ struct State {
   std::set<SweepId> open_sweeps;  ///< running or paused, and readable
   /// Grows when a sweep leaves memory: rows read before that may be older than what it did last.
   std::uint64_t departures = 0;
+  /// Sweeps that are rows only, and their trials, by state.
+  std::map<storage::SweepState, std::uint64_t> other_sweeps;
+  std::map<storage::TrialState, std::uint64_t> other_trials;
   Deadlines deadlines;            ///< leases, back-offs, whatever happens by time alone
   scheduler::WorkerIndex offers;  ///< of the workers that may be given work
   std::map<TrialId, Reservation> reservations;

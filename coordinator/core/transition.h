@@ -181,6 +181,11 @@ std::string encode_search(const Sweep& sweep);
 /// Reads it back into `told`, `search_done` and the algorithm. Errors: kDataLoss.
 Status decode_search(Sweep& sweep);
 
+// ---- changes.cc
+/// A sweep becomes rows only (`times` 1) or comes back into memory (-1).
+void count_others(State& state, storage::SweepState sweep,
+                  const std::map<storage::TrialState, std::uint64_t>& trials, int times);
+
 // ---- load.cc
 /// The rows of one sweep; trials and attempts ascending.
 struct SweepRows {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "coordinator/core/step.h"
 #include "sweep/spec.h"
@@ -10,31 +12,13 @@
 namespace tailor::engine {
 namespace {
 
-SweepView sweep_view(const core::Sweep& sweep) {
+SweepView aside_view(const core::UnreadableSweep& sweep) {
   SweepView view;
-  view.row.id = sweep.row.id;
-  view.row.name = sweep.row.name;
-  view.row.spec_hash = sweep.row.spec_hash;
-  view.row.base_dir = sweep.row.base_dir;
-  view.row.state = sweep.row.state;
-  view.row.priority = sweep.row.priority;
-  view.row.infeasible = sweep.row.infeasible;
-  view.row.created_ms = sweep.row.created_ms;
-  view.row.ended_ms = sweep.row.ended_ms;
+  view.row = sweep.row;
+  view.row.toml.clear();
   view.counts = sweep.counts;
-  view.candidates = sweep.candidates.size();
-  view.seeds = sweep.spec->seeds.size();
-  view.search_points = sweep::search_size(*sweep.spec);
-  view.search_tried =
-      view.search_points -
-      std::min(view.search_points, sweep.algorithm ? sweep.algorithm->remaining().value_or(0) : 0);
-  view.search_left = core::points_left(sweep);
-  view.trials_at_most = core::trials_at_most(sweep);
-  view.infeasible_reasons = sweep.infeasible_reasons;
-  view.message = core::outcome_text(sweep);
-  view.baseline = sweep.spec->baseline;
-  view.description = sweep.spec->description;
-  view.objectives = sweep.spec->objectives;
+  view.unreadable = sweep.reason;
+  view.message = "cannot be read by this version: " + sweep.reason;
   return view;
 }
 
@@ -105,6 +89,34 @@ bool is_open(const SweepView& view) {
 
 }  // namespace
 
+SweepView view_of(const core::Sweep& sweep) {
+  SweepView view;
+  view.row.id = sweep.row.id;
+  view.row.name = sweep.row.name;
+  view.row.spec_hash = sweep.row.spec_hash;
+  view.row.base_dir = sweep.row.base_dir;
+  view.row.state = sweep.row.state;
+  view.row.priority = sweep.row.priority;
+  view.row.infeasible = sweep.row.infeasible;
+  view.row.created_ms = sweep.row.created_ms;
+  view.row.ended_ms = sweep.row.ended_ms;
+  view.counts = sweep.counts;
+  view.candidates = sweep.candidates.size();
+  view.seeds = sweep.spec->seeds.size();
+  view.search_points = sweep::search_size(*sweep.spec);
+  view.search_tried =
+      view.search_points -
+      std::min(view.search_points, sweep.algorithm ? sweep.algorithm->remaining().value_or(0) : 0);
+  view.search_left = core::points_left(sweep);
+  view.trials_at_most = core::trials_at_most(sweep);
+  view.infeasible_reasons = sweep.infeasible_reasons;
+  view.message = core::outcome_text(sweep);
+  view.baseline = sweep.spec->baseline;
+  view.description = sweep.spec->description;
+  view.objectives = sweep.spec->objectives;
+  return view;
+}
+
 std::shared_ptr<const SweepView> Published::sweep(SweepId id) const {
   const auto found =
       std::lower_bound(sweeps->begin(), sweeps->end(), id,
@@ -114,6 +126,7 @@ std::shared_ptr<const SweepView> Published::sweep(SweepId id) const {
 
 Publisher::Publisher(const core::State& state) {
   for (const auto& [id, sweep] : state.sweeps) sweeps_.changed.insert(id);
+  for (const auto& [id, sweep] : state.unreadable) sweeps_.changed.insert(id);
   for (const auto& [id, worker] : state.workers) workers_.changed.insert(id);
   sweeps_.list = list_of(sweeps_.views);
   workers_.list = list_of(workers_.views);
@@ -145,18 +158,18 @@ void Publisher::count(const WorkerView& view, int times) {
   totals_.busy_slots += sign * view.busy_slots;
 }
 
-template <typename Id, typename View, typename Entries, typename Make>
-void Publisher::refresh(Kept<Id, View>& kept, const Entries& entries, Make make) {
+template <typename Id, typename View, typename Make>
+void Publisher::refresh(Kept<Id, View>& kept, Make make) {
   if (kept.changed.empty()) return;
   for (const Id id : kept.changed) {
     const auto before = kept.views.find(id);
     if (before != kept.views.end()) count(*before->second, -1);
-    const auto entry = entries.find(id);
-    if (entry == entries.end()) {
+    std::optional<View> made = make(id);
+    if (!made) {
       if (before != kept.views.end()) kept.views.erase(before);
       continue;
     }
-    auto view = std::make_shared<const View>(make(entry->second));
+    auto view = std::make_shared<const View>(*std::move(made));
     count(*view, 1);
     kept.views.insert_or_assign(id, std::move(view));
   }
@@ -165,9 +178,25 @@ void Publisher::refresh(Kept<Id, View>& kept, const Entries& entries, Make make)
 }
 
 std::shared_ptr<const Published> Publisher::publish(const core::State& state) {
-  refresh(sweeps_, state.sweeps, sweep_view);
-  refresh(workers_, state.workers, worker_view);
-  return std::make_shared<const Published>(Published{totals_, sweeps_.list, workers_.list});
+  refresh(sweeps_, [&](SweepId id) -> std::optional<SweepView> {
+    if (const auto sweep = state.sweeps.find(id); sweep != state.sweeps.end()) {
+      return view_of(sweep->second);
+    }
+    if (const auto aside = state.unreadable.find(id); aside != state.unreadable.end()) {
+      return aside_view(aside->second);
+    }
+    return std::nullopt;  // it has ended: rows only
+  });
+  refresh(workers_, [&](WorkerId id) -> std::optional<WorkerView> {
+    const auto worker = state.workers.find(id);
+    if (worker == state.workers.end()) return std::nullopt;
+    return worker_view(worker->second);
+  });
+  Totals totals = totals_;
+  for (const auto& [sweep, count] : state.other_sweeps) totals.sweeps[sweep] += count;
+  for (const auto& [trial, count] : state.other_trials) totals.trials[trial] += count;
+  return std::make_shared<const Published>(
+      Published{std::move(totals), sweeps_.list, workers_.list});
 }
 
 }  // namespace tailor::engine

@@ -27,6 +27,8 @@ struct SweepView {
   std::uint64_t trials_at_most = 0;  ///< when all that are left are feasible
   std::map<std::string, std::uint64_t> infeasible_reasons;
   std::string message;  ///< why it failed or gave up, "" = nothing to say
+  /// Why this version cannot read it; "" = it can. Then what stands in the file is not known.
+  std::string unreadable;
   std::string baseline;
   std::string description;
   std::vector<std::string> objectives;
@@ -51,6 +53,9 @@ struct Totals {
   std::uint32_t slots = 0;  ///< of connected workers
   std::uint32_t busy_slots = 0;
 };
+
+/// The view of a sweep that was read, in memory or from its row (core::read_ended, with counts).
+SweepView view_of(const core::Sweep& sweep);
 
 /// Immutable once it is out. Lists ascend by id; never null.
 struct Published {
@@ -85,8 +90,9 @@ class Publisher {
     std::map<Id, std::shared_ptr<const View>> views;
     Published::List<View> list;
   };
-  template <typename Id, typename View, typename Entries, typename Make>
-  void refresh(Kept<Id, View>& kept, const Entries& entries, Make make);
+  /// `make(id)`: the view, or nullopt for what is not in memory any more.
+  template <typename Id, typename View, typename Make>
+  void refresh(Kept<Id, View>& kept, Make make);
   /// Adds a view to the totals, or takes it out again: `times` is 1 or -1.
   void count(const SweepView& view, int times);
   void count(const WorkerView& view, int times);

@@ -8,11 +8,20 @@
 #include <utility>
 
 #include "base/text.h"
+#include "coordinator/core/explain.h"
 #include "coordinator/core/step.h"
 #include "sweep/spec.h"
 
 namespace tailor::engine {
 namespace {
+
+constexpr std::uint64_t kNamesCompared = 1'000;
+constexpr std::uint64_t kAllSweeps = 100'000;
+// Views of ended sweeps that are kept: about a kilobyte each.
+constexpr std::size_t kEndedKept = 4'096;
+// Names of candidates are read and kept in chunks of so many; so many chunks, some 20 MB.
+constexpr std::uint32_t kNamesChunk = 256;
+constexpr std::size_t kChunksKept = 1'024;
 
 /// The step a StartedReport says it resumed at. The text is protobuf JSON, where a 64-bit number
 /// may stand in quotes and a name in either case style; anything else reads as "from scratch".
@@ -44,15 +53,15 @@ Result<SweepId> Views::find_sweep(std::string_view reference) const {
     TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(*id));
     return row.id;
   }
-  TAILOR_ASSIGN_OR_RETURN(const std::vector<storage::SweepRow> rows, store_.sweeps());
+  // Names to compare with: those of the newest, should there be very many.
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepPage page,
+                          store_.sweep_page(0, reference == "last" ? 1 : kNamesCompared));
   if (reference == "last") {
-    if (rows.empty()) return error(Code::kNotFound, "there is no sweep yet");
-    return std::max_element(rows.begin(), rows.end(),
-                            [](const auto& a, const auto& b) { return a.id < b.id; })
-        ->id;
+    if (page.sweeps.empty()) return error(Code::kNotFound, "there is no sweep yet");
+    return page.sweeps.front().id;
   }
   std::vector<std::string_view> names;
-  for (const auto& row : rows) names.push_back(row.name);
+  for (const auto& row : page.sweeps) names.push_back(row.name);
   std::string message = fmt::format("no sweep is called \"{}\"", reference);
   if (const std::string near = nearest_name(reference, names); !near.empty()) {
     message += fmt::format("; did you mean \"{}\"?", near);
@@ -88,22 +97,20 @@ Result<WorkerId> Views::find_worker(std::string_view name_or_id) const {
   return error(Code::kNotFound, std::move(message));
 }
 
-Result<SweepView> Views::stored_sweep(storage::SweepRow row) const {
-  SweepView view;
-  const auto spec = sweep::parse(row.toml, row.name, row.base_dir, sweep::Origin::kStored);
-  if (spec.has_value()) {
-    view.seeds = spec->seeds.size();
-    view.baseline = spec->baseline;
-    view.description = spec->description;
-    view.objectives = spec->objectives;
-    view.search_points = sweep::search_size(*spec);
+Result<SweepView> Views::stored_sweep(const storage::SweepRow& row) const {
+  const bool ended =
+      row.state != storage::SweepState::kRunning && row.state != storage::SweepState::kPaused;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto kept = ended_.find(row.id);
+    if (kept != ended_.end() && kept->second.row.ended_ms == row.ended_ms &&
+        kept->second.row.state == row.state && kept->second.row.priority == row.priority) {
+      return kept->second;
+    }
   }
-  row.toml.clear();
-  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(row.id));
-  view.candidates = candidates.size();
-  // At least so many: duplicates are not counted in rows.
-  if (view.search_points > 0) view.search_tried = view.candidates + row.infeasible;
-  view.trials_at_most = view.candidates * view.seeds;
+  SweepView view;
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidate_page(row.id, 0, 1));
+  std::map<storage::TrialState, std::uint64_t> counts;
   using storage::TrialState;
   for (const TrialState state :
        {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted, TrialState::kStopped,
@@ -113,22 +120,57 @@ Result<SweepView> Views::stored_sweep(storage::SweepRow row) const {
     query.state = state;
     query.limit = 1;
     TAILOR_ASSIGN_OR_RETURN(const storage::TrialPage page, store_.trials(query));
-    view.counts[state] = page.total;
+    counts[state] = page.total;
   }
-  view.row = std::move(row);
+  if (auto read = core::read_ended(row, candidates.total)) {
+    read->counts = std::move(counts);
+    view = view_of(*read);
+  } else {
+    view.row = row;
+    view.row.toml.clear();
+    view.candidates = candidates.total;
+    view.counts = std::move(counts);
+    view.unreadable = read.error().message();
+    view.message = "cannot be read by this version: " + view.unreadable;
+  }
+  // A sweep that has ended changes no more, unless a trial of it is tried again.
+  const bool final =
+      ended && view.counts[TrialState::kQueued] == 0 && view.counts[TrialState::kRunning] == 0;
+  if (final) {
+    const std::scoped_lock lock(mutex_);
+    if (ended_.size() >= kEndedKept) ended_.clear();
+    ended_.insert_or_assign(row.id, view);
+  }
   return view;
 }
 
-Result<std::vector<SweepView>> Views::sweeps() const {
-  std::vector<SweepView> views;
-  for (const auto& view : *engine_.published()->sweeps) views.push_back(*view);
+Result<SweepViewPage> Views::sweep_page(std::uint64_t offset, std::uint64_t limit) const {
+  // Looked at before the rows: what leaves memory meanwhile is in them as it ended.
+  const auto published = engine_.published();
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepPage page, store_.sweep_page(offset, limit));
+  SweepViewPage views;
+  views.total = page.total;
+  for (const storage::SweepRow& row : page.sweeps) {
+    if (const auto view = published->sweep(row.id); view && view->row.state == row.state) {
+      views.sweeps.push_back(*view);
+      continue;
+    }
+    TAILOR_ASSIGN_OR_RETURN(SweepView view, stored_sweep(row));
+    views.sweeps.push_back(std::move(view));
+  }
   return views;
+}
+
+Result<std::vector<SweepView>> Views::sweeps() const {
+  TAILOR_ASSIGN_OR_RETURN(SweepViewPage page, sweep_page(0, kAllSweeps));
+  std::reverse(page.sweeps.begin(), page.sweeps.end());
+  return std::move(page.sweeps);
 }
 
 Result<SweepView> Views::sweep(SweepId id) const {
   if (const auto view = engine_.published()->sweep(id)) return *view;
-  TAILOR_ASSIGN_OR_RETURN(storage::SweepRow row, store_.sweep(id));
-  return stored_sweep(std::move(row));
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(id));
+  return stored_sweep(row);
 }
 
 Result<std::vector<storage::CandidateRow>> Views::candidates(SweepId sweep) const {
@@ -136,20 +178,23 @@ Result<std::vector<storage::CandidateRow>> Views::candidates(SweepId sweep) cons
 }
 
 Result<Views::CandidateName> Views::candidate_name(SweepId sweep, std::uint32_t index) const {
+  const std::pair key(sweep, index / kNamesChunk);
   {
     const std::scoped_lock lock(mutex_);
-    const auto found = names_.find(sweep);
-    if (found != names_.end() && index < found->second.size()) return found->second[index];
+    const auto found = names_.find(key);
+    if (found != names_.end() && index % kNamesChunk < found->second.size()) {
+      return found->second[index % kNamesChunk];
+    }
   }
-  TAILOR_ASSIGN_OR_RETURN(const auto rows, store_.candidates(sweep));
+  TAILOR_ASSIGN_OR_RETURN(const auto page,
+                          store_.candidate_page(sweep, index - index % kNamesChunk, kNamesChunk));
   std::vector<CandidateName> names;
-  for (const auto& row : rows) {
-    if (row.index >= names.size()) names.resize(row.index + std::size_t{1});
-    names[row.index] = {row.name, row.parameters_body};
-  }
-  const CandidateName name = index < names.size() ? names[index] : CandidateName{};
+  for (const auto& row : page.candidates) names.push_back({row.name, row.parameters_body});
+  const CandidateName name =
+      index % kNamesChunk < names.size() ? names[index % kNamesChunk] : CandidateName{};
   const std::scoped_lock lock(mutex_);
-  names_[sweep] = std::move(names);
+  if (names_.size() >= kChunksKept) names_.clear();
+  names_.insert_or_assign(key, std::move(names));
   return name;
 }
 
@@ -263,6 +308,7 @@ Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
 
 Result<std::string> Views::explain(TrialId trial) const {
   TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
+  if (storage::is_final(row.state)) return core::text_of(core::why_ended(row));
   return engine_.ask([id = row.id](const core::State& state, core::Now now) {
     return core::explain(state, id, now);
   });

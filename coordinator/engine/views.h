@@ -28,6 +28,11 @@ struct TrialView {
   std::int64_t parameters_body = 0;
 };
 
+struct SweepViewPage {
+  std::vector<SweepView> sweeps;
+  std::uint64_t total = 0;
+};
+
 struct TrialViewPage {
   std::vector<TrialView> trials;
   std::uint64_t total = 0;
@@ -74,7 +79,10 @@ class Views {
   Result<SweepId> find_sweep(std::string_view reference) const;
   Result<WorkerId> find_worker(std::string_view name_or_id) const;
 
-  /// All sweeps, ascending; also while the disk is full.
+  /// The newest first: from place `offset` on, at most `limit`. Those that are open as they were
+  /// last published, others from their rows; waits for no commit.
+  Result<SweepViewPage> sweep_page(std::uint64_t offset, std::uint64_t limit) const;
+  /// All sweeps (the newest 100,000), ascending.
   Result<std::vector<SweepView>> sweeps() const;
   Result<SweepView> sweep(SweepId id) const;
   Result<std::vector<storage::CandidateRow>> candidates(SweepId sweep) const;
@@ -108,13 +116,14 @@ class Views {
   /// Candidates never change once stored, so their names are kept.
   Result<CandidateName> candidate_name(SweepId sweep, std::uint32_t index) const;
   Result<std::map<WorkerId, std::string>> worker_names() const;
-  Result<SweepView> stored_sweep(storage::SweepRow row) const;
+  Result<SweepView> stored_sweep(const storage::SweepRow& row) const;
 
   storage::Store& store_;
   Engine& engine_;
   mutable Comparisons comparisons_;
-  mutable std::mutex mutex_;  // guards: names_
-  mutable std::map<SweepId, std::vector<CandidateName>> names_;
+  mutable std::mutex mutex_;  // guards: names_, ended_
+  mutable std::map<std::pair<SweepId, std::uint32_t>, std::vector<CandidateName>> names_;
+  mutable std::map<SweepId, SweepView> ended_;
 };
 
 }  // namespace tailor::engine

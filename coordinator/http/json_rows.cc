@@ -46,6 +46,7 @@ Json to_json(const engine::SweepView& view) {
           {"search_tried", view.search_tried},
           {"trials_at_most", view.trials_at_most},
           {"message", view.message},
+          {"unreadable", view.unreadable},
           {"seeds", view.seeds},
           {"trials", std::move(trials)}};
 }

@@ -19,15 +19,14 @@ Result<Json> list_sweeps(const engine::Views& views, const Arguments& arguments)
                           number_of(request, "offset", 0, std::uint64_t{1} << 40));
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
                           number_of(request, "limit", kSweepsPageMax, kSweepsPageMax));
-  TAILOR_ASSIGN_OR_RETURN(auto sweeps, views.sweeps());
-  std::reverse(sweeps.begin(), sweeps.end());  // the newest are asked for first
-  Json page = page_of(sweeps, offset, limit);
+  TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views.sweep_page(offset, limit));  // newest first
+  Json page = page_of(sweeps.sweeps, 0, limit);
   const std::uint64_t given = page.size();
   std::reverse(page.begin(), page.end());
   return Json{{"sweeps", std::move(page)},
-              {"total", sweeps.size()},
+              {"total", sweeps.total},
               {"offset", offset},
-              {"more", offset < sweeps.size() && sweeps.size() - offset > given}};
+              {"more", offset < sweeps.total && sweeps.total - offset > given}};
 }
 
 Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {

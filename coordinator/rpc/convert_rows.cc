@@ -152,6 +152,7 @@ v1::Sweep to_proto(const engine::SweepView& view) {
   out.set_search_tried(view.search_tried);
   out.set_trials_at_most(view.trials_at_most);
   out.set_message(bounded(view.message));
+  out.set_unreadable(bounded(view.unreadable));
   for (const auto& [reason, count] : commonest(view.infeasible_reasons)) {
     (*out.mutable_infeasible_reasons())[reason] = count;
   }

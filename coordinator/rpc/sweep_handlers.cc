@@ -93,22 +93,20 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListSweeps(Context*,
   return answer(
       reads_, "ListSweeps", response, options_.on_call,
       [this, request = *request]() -> Result<v1::ListSweepsResponse> {
-        TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views_.sweeps());
-        const std::uint64_t total = sweeps.size();
-        const std::uint64_t end = total - std::min<std::uint64_t>(request.offset(), total);
-        const std::uint64_t limit = std::min(page_limit(request.limit(), kPageMax), end);
+        TAILOR_ASSIGN_OR_RETURN(
+            const auto page,
+            views_.sweep_page(request.offset(), page_limit(request.limit(), kPageMax)));
         v1::ListSweepsResponse out;
         PageBudget budget;
-        std::uint64_t first = end;  // from the newest back, as far as there is room
-        while (first > end - limit) {
-          v1::Sweep sweep = to_proto(sweeps[first - 1]);
+        for (const auto& view : page.sweeps) {  // from the newest back, as far as there is room
+          v1::Sweep sweep = to_proto(view);
           if (!budget.take(sweep)) break;
           out.add_sweeps()->Swap(&sweep);
-          --first;
         }
         std::reverse(out.mutable_sweeps()->pointer_begin(), out.mutable_sweeps()->pointer_end());
-        out.set_total(total);
-        out.set_more(first > 0);
+        const auto given = static_cast<std::uint64_t>(out.sweeps_size());
+        out.set_total(page.total);
+        out.set_more(request.offset() < page.total && page.total - request.offset() > given);
         return out;
       });
 }

@@ -121,6 +121,9 @@ class GatedStore final : public storage::Store {
   Result<std::vector<storage::CandidateRow>> candidates(SweepId id) const override {
     return inner.candidates(id);
   }
+  Result<storage::SweepPage> sweep_page(std::uint64_t offset, std::uint64_t limit) const override {
+    return inner.sweep_page(offset, limit);
+  }
   Result<storage::CandidatePage> candidate_page(SweepId id, std::uint64_t offset,
                                                 std::uint64_t limit) const override {
     return inner.candidate_page(id, offset, limit);
