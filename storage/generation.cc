@@ -96,8 +96,8 @@ Result<std::string> settle_generation(Connection& db, const std::string& path) {
           FencingToken{generation} << kGenerationShift)
         .run();
     Query(db.statement("INSERT INTO event (wall_ms, kind, sweep, trial, attempt, worker, message) "
-                       "VALUES (?, 'database_restored', 0, 0, 0, 0, ?)"),
-          SystemClock().wall_ms(), said)
+                       "VALUES (?, ?, 0, 0, 0, 0, ?)"),
+          SystemClock().wall_ms(), event_kind_name(EventKind::kDatabaseRestored), said)
         .run();
     Query(db.statement("COMMIT")).run();
   }

@@ -28,6 +28,43 @@ constexpr Names<AttemptState, 3> kAttemptStates{{{AttemptState::kAssigned, "assi
                                                  {AttemptState::kRunning, "running"},
                                                  {AttemptState::kEnded, "ended"}}};
 
+constexpr Names<EventKind, 35> kEventKinds{
+    {{EventKind::kSweepSubmitted, "sweep_submitted"},
+     {EventKind::kSweepPaused, "sweep_paused"},
+     {EventKind::kSweepResumed, "sweep_resumed"},
+     {EventKind::kSweepCancelled, "sweep_cancelled"},
+     {EventKind::kSweepCompleted, "sweep_completed"},
+     {EventKind::kSweepFailed, "sweep_failed"},
+     {EventKind::kSweepPriority, "sweep_priority"},
+     {EventKind::kSearchStopped, "search_stopped"},
+     {EventKind::kCandidateDuplicate, "candidate_duplicate"},
+     {EventKind::kCandidateInfeasible, "candidate_infeasible"},
+     {EventKind::kTrialQueued, "trial_queued"},
+     {EventKind::kTrialCompleted, "trial_completed"},
+     {EventKind::kTrialStopped, "trial_stopped"},
+     {EventKind::kTrialFailed, "trial_failed"},
+     {EventKind::kTrialCancelled, "trial_cancelled"},
+     {EventKind::kTrialPriority, "trial_priority"},
+     {EventKind::kAttemptAssigned, "attempt_assigned"},
+     {EventKind::kAttemptStarted, "attempt_started"},
+     {EventKind::kAttemptBehind, "attempt_behind"},
+     {EventKind::kAttemptResumed, "attempt_resumed"},
+     {EventKind::kAttemptPreempted, "attempt_preempted"},
+     {EventKind::kAttemptEnded, "attempt_ended"},
+     {EventKind::kMemberEnded, "member_ended"},
+     {EventKind::kSlotsReserved, "slots_reserved"},
+     {EventKind::kWorkerConnected, "worker_connected"},
+     {EventKind::kWorkerDisconnected, "worker_disconnected"},
+     {EventKind::kWorkerLost, "worker_lost"},
+     {EventKind::kWorkerDraining, "worker_draining"},
+     {EventKind::kWorkerDrainPlanned, "worker_drain_planned"},
+     {EventKind::kWorkerRefused, "worker_refused"},
+     {EventKind::kWorkerUnfit, "worker_unfit"},
+     {EventKind::kWorkerFit, "worker_fit"},
+     {EventKind::kWorkerQuarantined, "worker_quarantined"},
+     {EventKind::kWorkerReleased, "worker_released"},
+     {EventKind::kDatabaseRestored, "database_restored"}}};
+
 template <typename E, std::size_t N>
 std::string_view name_of(const Names<E, N>& names, E value) {
   for (const auto& [known, name] : names) {
@@ -101,7 +138,7 @@ struct RowChecker {
   }
   Status operator()(const ProfileRow& row) const { return check_attempt(row.attempt, "profile"); }
   Status operator()(const EventRow& row) const {
-    if (row.kind.empty()) return bad("event row without a kind");
+    if (row.kind == EventKind::kOther) return bad("event row without a kind");
     return {};
   }
   Status operator()(const LogRow& row) const {
@@ -136,6 +173,16 @@ Result<TrialState> parse_trial_state(std::string_view name) {
 }
 Result<AttemptState> parse_attempt_state(std::string_view name) {
   return parse(kAttemptStates, name, "attempt");
+}
+
+std::string_view event_kind_name(EventKind kind) {
+  return kind == EventKind::kOther ? "other" : name_of(kEventKinds, kind);
+}
+EventKind parse_event_kind(std::string_view name) {
+  for (const auto& [kind, known] : kEventKinds) {
+    if (known == name) return kind;
+  }
+  return EventKind::kOther;
 }
 
 Status check_row(const Mutation& row) { return std::visit(RowChecker{}, row); }

@@ -181,12 +181,53 @@ struct ProfileRow {  ///< one entry of a work profile
   friend bool operator==(const ProfileRow&, const ProfileRow&) = default;
 };
 
+/// What an event row says happened. A new one: a line here and its name in records.cc.
+enum class EventKind {
+  kSweepSubmitted,
+  kSweepPaused,
+  kSweepResumed,
+  kSweepCancelled,
+  kSweepCompleted,
+  kSweepFailed,
+  kSweepPriority,
+  kSearchStopped,
+  kCandidateDuplicate,
+  kCandidateInfeasible,
+  kTrialQueued,
+  kTrialCompleted,
+  kTrialStopped,
+  kTrialFailed,
+  kTrialCancelled,
+  kTrialPriority,
+  kAttemptAssigned,
+  kAttemptStarted,
+  kAttemptBehind,
+  kAttemptResumed,
+  kAttemptPreempted,
+  kAttemptEnded,
+  kMemberEnded,
+  kSlotsReserved,
+  kWorkerConnected,
+  kWorkerDisconnected,
+  kWorkerLost,
+  kWorkerDraining,
+  kWorkerDrainPlanned,
+  kWorkerRefused,
+  kWorkerUnfit,
+  kWorkerFit,
+  kWorkerQuarantined,
+  kWorkerReleased,
+  kDatabaseRestored,
+  kOther,  ///< one that this version does not know
+};
+std::string_view event_kind_name(EventKind kind);   ///< "sweep_submitted", ...
+EventKind parse_event_kind(std::string_view name);  ///< kOther for names that are not known
+
 /// Every change of state, for people and for audits.
 struct EventRow {
   std::uint64_t id = 0;  ///< set by the store, ascending
   WallMs wall_ms = 0;
-  std::string
-      kind;       ///< "sweep_submitted", "trial_queued", "attempt_assigned", "attempt_ended", ...
+  EventKind kind = EventKind::kOther;
   SweepId sweep;  ///< 0 = not about one
   TrialId trial;
   std::uint32_t attempt = 0;

@@ -412,8 +412,8 @@ void write_row(Connection& db, const ProfileRow& row) {
 void write_row(Connection& db, const EventRow& row) {
   Query(db.statement("INSERT INTO event (wall_ms, kind, sweep, trial, attempt, worker, message) "
                      "VALUES (?, ?, ?, ?, ?, ?, ?)"),
-        row.wall_ms, row.kind, row.sweep.value, row.trial.value, row.attempt, row.worker.value,
-        row.message)
+        row.wall_ms, event_kind_name(row.kind), row.sweep.value, row.trial.value, row.attempt,
+        row.worker.value, row.message)
       .run();
 }
 
@@ -791,7 +791,7 @@ std::vector<EventRow> read_events(Connection& db, std::uint64_t after, std::size
     EventRow event;
     event.id = row.u64(0);
     event.wall_ms = row.integer(1);
-    event.kind = row.text(2);
+    event.kind = parse_event_kind(row.text(2));
     event.sweep = SweepId{row.u64(3)};
     event.trial = TrialId{row.u64(4)};
     event.attempt = row.u32(5);

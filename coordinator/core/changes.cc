@@ -19,8 +19,7 @@ void Changes::close(SessionId session, Status status) {
   outward_.push_back(CloseSession{session, std::move(status)});
 }
 
-void Changes::event(WallMs wall_ms, std::string_view kind, const About& about,
-                    std::string message) {
+void Changes::event(WallMs wall_ms, EventKind kind, const About& about, std::string message) {
   storage::EventRow row;
   row.wall_ms = wall_ms;
   row.kind = kind;
@@ -90,7 +89,7 @@ Effects Changes::take(State& state) {
       for (const auto& [kind, count] : some.kinds) text += fmt::format("; {}: {}", count, kind);
       text += "; the first: " + some.example;
     }
-    event(some.wall_ms, "candidate_infeasible", {sweep, {}, 0, {}}, std::move(text));
+    event(some.wall_ms, EventKind::kCandidateInfeasible, {sweep, {}, 0, {}}, std::move(text));
   }
   Effects effects;
   effects.outward = std::move(outward_);

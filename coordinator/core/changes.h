@@ -18,6 +18,8 @@
 
 namespace tailor::core {
 
+using storage::EventKind;
+
 /// What an event row is about; fields left out stay 0.
 struct About {
   SweepId sweep;
@@ -53,7 +55,7 @@ class Changes {
   // ---- rows that are only ever added
   void add(storage::CandidateRow candidate) { candidates_.push_back(std::move(candidate)); }
   void append(storage::Mutation row) { appended_.push_back(std::move(row)); }
-  void event(WallMs wall_ms, std::string_view kind, const About& about, std::string message);
+  void event(WallMs wall_ms, EventKind kind, const About& about, std::string message);
   /// A point of a space fell away, for a `kind` of reason; one event row says how many did, with
   /// the first one as an example.
   void infeasible(WallMs wall_ms, SweepId sweep, const std::string& kind, std::string example);

@@ -74,7 +74,7 @@ void retry_trial(Transition& t, Trial& trial) {
     sweep.row.ended_ms = 0;
     t.state.open_sweeps.insert(sweep.row.id);
     t.touch(sweep);
-    t.event("sweep_resumed", {sweep.row.id, {}, 0, {}}, "trials are tried again");
+    t.event(EventKind::kSweepResumed, {sweep.row.id, {}, 0, {}}, "trials are tried again");
   }
   queue_trial(t, trial, 0);
 }
@@ -104,7 +104,7 @@ void set_trial_priority(Transition& t, Trial& trial, std::int32_t priority) {
   if (ready) sweep.ready.insert({-std::int64_t{priority}, trial.row.id});
   t.touch(trial);
   t.placement_changed = true;
-  t.event("trial_priority", {sweep.row.id, trial.row.id, 0, {}}, std::to_string(priority));
+  t.event(EventKind::kTrialPriority, {sweep.row.id, trial.row.id, 0, {}}, std::to_string(priority));
 }
 
 void act_on(Transition& t, Trial& trial, const ControlTrials& event) {
@@ -121,7 +121,7 @@ void act_on(Transition& t, Trial& trial, const ControlTrials& event) {
 void pause(Transition& t, Sweep& sweep) {
   sweep.row.state = SweepState::kPaused;
   t.touch(sweep);
-  t.event("sweep_paused", {sweep.row.id, {}, 0, {}}, "");
+  t.event(EventKind::kSweepPaused, {sweep.row.id, {}, 0, {}}, "");
   for (const TrialId id : running_in(t.state, sweep)) {
     stop_running(t, t.state.trials.at(id), protocol::StopReason::kPaused);
   }
@@ -131,7 +131,7 @@ void resume(Transition& t, Sweep& sweep) {
   sweep.row.state = SweepState::kRunning;
   t.touch(sweep);
   t.placement_changed = true;
-  t.event("sweep_resumed", {sweep.row.id, {}, 0, {}}, "");
+  t.event(EventKind::kSweepResumed, {sweep.row.id, {}, 0, {}}, "");
   complete_if_done(t, sweep);
 }
 
@@ -140,7 +140,7 @@ void cancel(Transition& t, Sweep& sweep) {
   sweep.row.ended_ms = t.now.wall_ms;
   t.state.open_sweeps.erase(sweep.row.id);
   t.touch(sweep);
-  t.event("sweep_cancelled", {sweep.row.id, {}, 0, {}}, "");
+  t.event(EventKind::kSweepCancelled, {sweep.row.id, {}, 0, {}}, "");
   for (const TrialId id : queued_in(sweep)) cancel_trial(t, t.state.trials.at(id));
   for (const TrialId id : running_in(t.state, sweep)) cancel_trial(t, t.state.trials.at(id));
 }
@@ -162,7 +162,7 @@ void on_control_sweep(Transition& t, const ControlSweep& event) {
   if (event.action == SweepAction::kSetPriority) {
     change_priority(t, sweep, [&] { sweep.row.priority = event.priority; });
     t.touch(sweep);
-    t.event("sweep_priority", {sweep.row.id, {}, 0, {}}, std::to_string(event.priority));
+    t.event(EventKind::kSweepPriority, {sweep.row.id, {}, 0, {}}, std::to_string(event.priority));
     return t.reply(event.request, Status::ok());
   }
   if (event.action == SweepAction::kCancel && state == SweepState::kCancelled) {
@@ -238,7 +238,7 @@ void drain_worker(Transition& t, Worker& worker, const std::string& reason) {
     worker.row.draining = true;
     t.touch(worker);
     refresh(t.state, worker);
-    t.event("worker_draining", {{}, {}, 0, worker.row.id}, reason);
+    t.event(EventKind::kWorkerDraining, {{}, {}, 0, worker.row.id}, reason);
   }
   t.send(worker.session, protocol::Drain{});
 }
@@ -254,7 +254,7 @@ void on_drain_worker(Transition& t, const DrainWorker& event) {
     drain_worker(t, found->second, "by request");
   } else {
     t.state.deadlines.set(DeadlineKind::kDrain, event.worker.value, t.now.mono_ms + wait_ms);
-    t.event("worker_drain_planned", {{}, {}, 0, event.worker},
+    t.event(EventKind::kWorkerDrainPlanned, {{}, {}, 0, event.worker},
             fmt::format("in {} s, unless the coordinator is started anew before", wait_ms / 1'000));
   }
   t.reply(event.request, Status::ok());

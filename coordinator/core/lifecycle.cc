@@ -111,22 +111,22 @@ void tell_if_final(Transition& t, Sweep& sweep, std::uint32_t candidate) {
   t.touch(sweep);
 }
 
-std::string_view event_kind(TrialState final_state) {
+EventKind event_kind(TrialState final_state) {
   switch (final_state) {
     case TrialState::kCompleted:
-      return "trial_completed";
+      return EventKind::kTrialCompleted;
     case TrialState::kStopped:
-      return "trial_stopped";
+      return EventKind::kTrialStopped;
     case TrialState::kFailed:
-      return "trial_failed";
+      return EventKind::kTrialFailed;
     case TrialState::kCancelled:
-      return "trial_cancelled";
+      return EventKind::kTrialCancelled;
     case TrialState::kQueued:
     case TrialState::kRunning:
       break;
   }
   TAILOR_CHECK(false, "not a final state");
-  return "";
+  return EventKind::kOther;
 }
 
 /// A failure that counts: another attempt, or the end of the trial.
@@ -255,7 +255,7 @@ void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms) {
     make_ready(t, sweep, trial);
   }
   t.placement_changed = true;
-  t.event("trial_queued", {sweep.row.id, trial.row.id, trial.row.attempts, {}},
+  t.event(EventKind::kTrialQueued, {sweep.row.id, trial.row.id, trial.row.attempts, {}},
           delay_ms > 0 ? fmt::format("waits {} ms", delay_ms) : "");
 }
 
@@ -309,11 +309,11 @@ void complete_if_done(Transition& t, Sweep& sweep) {
   if (sweep.candidates.empty()) {
     // Nothing was trained: that is no success, whatever the reason.
     sweep.row.state = SweepState::kFailed;
-    t.event("sweep_failed", {sweep.row.id, {}, 0, {}}, outcome_text(sweep));
+    t.event(EventKind::kSweepFailed, {sweep.row.id, {}, 0, {}}, outcome_text(sweep));
     return;
   }
   sweep.row.state = SweepState::kCompleted;
-  t.event("sweep_completed", {sweep.row.id, {}, 0, {}},
+  t.event(EventKind::kSweepCompleted, {sweep.row.id, {}, 0, {}},
           fmt::format("{} trials completed, {} failed, {} stopped, {} cancelled",
                       sweep.count(TrialState::kCompleted), sweep.count(TrialState::kFailed),
                       sweep.count(TrialState::kStopped), sweep.count(TrialState::kCancelled)));
@@ -422,7 +422,7 @@ void assign(Transition& t, Trial& trial, const std::vector<WorkerId>& workers) {
   if (sweep.spec->resources.preemptible) {
     t.state.preemptible.insert(preemptible_of(sweep, trial));
   }
-  t.event("attempt_assigned",
+  t.event(EventKind::kAttemptAssigned,
           {sweep.row.id, trial.row.id, trial.row.attempts, trial.live->row.worker},
           gang_text(t.state, *trial.live));
   for (const Member& member : trial.live->members) {
@@ -501,7 +501,7 @@ void close_attempt(Transition& t, Trial& trial) {
   attempt.message = outcome.message;
   attempt.ended_ms = t.now.wall_ms;
   t.touch(attempt);
-  t.event("attempt_ended", {sweep.row.id, trial.row.id, attempt.id.number, verdict.worker},
+  t.event(EventKind::kAttemptEnded, {sweep.row.id, trial.row.id, attempt.id.number, verdict.worker},
           outcome.message.empty() ? std::string(end_class)
                                   : fmt::format("{}: {}", end_class, outcome.message));
   const LiveAttempt ended = std::move(*trial.live);

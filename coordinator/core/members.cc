@@ -108,7 +108,7 @@ void end_member(Transition& t, Trial& trial, WorkerId worker, EndClass end, std:
   const bool all = std::all_of(live.members.begin(), live.members.end(),
                                [](const Member& m) { return m.row.ended.has_value(); });
   if (all) return close_attempt(t, trial);
-  t.event("member_ended", {trial.row.sweep, trial.row.id, live.row.id.number, worker},
+  t.event(EventKind::kMemberEnded, {trial.row.sweep, trial.row.id, live.row.id.number, worker},
           fmt::format("ranks {} to {}: {}{}{}", member->row.first_rank,
                       member->row.first_rank + member->row.ranks - 1, protocol::end_class_name(end),
                       member->row.message.empty() ? "" : ": ", member->row.message));

@@ -49,7 +49,7 @@ void reserve(Transition& t, const Trial& trial, std::vector<WorkerId> workers) {
   }
   t.state.reservations[trial.row.id] = {t.now.mono_ms, workers};
   for (const WorkerId id : workers) refresh(t.state, t.state.workers.at(id));
-  t.event("slots_reserved", {trial.row.sweep, trial.row.id, 0, {}},
+  t.event(EventKind::kSlotsReserved, {trial.row.sweep, trial.row.id, 0, {}},
           fmt::format("slots of {} are kept for it as they become free", names));
 }
 
@@ -170,7 +170,7 @@ void stop_for(Transition& t, Trial& trial, const Room& room) {
   for (const TrialId id : room.victims) {
     Trial& victim = t.state.trials.at(id);
     t.event(
-        "attempt_preempted",
+        EventKind::kAttemptPreempted,
         {victim.row.sweep, id, victim.live->row.id.number, victim.live->row.worker},
         fmt::format("it makes room for {}, which has a higher priority", trial.row.id.to_string()));
     ask_to_stop(t, victim, StopReason::kPreempted);

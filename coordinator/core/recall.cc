@@ -57,12 +57,12 @@ void cancel_unreadable(Transition& t, UnreadableSweep& sweep) {
     row.message = "cancelled by request";
     row.ended_ms = t.now.wall_ms;
     t.append(row);
-    t.event("trial_cancelled", {id, row.id, row.attempts, {}}, row.message);
+    t.event(EventKind::kTrialCancelled, {id, row.id, row.attempts, {}}, row.message);
   }
   sweep.row.state = SweepState::kCancelled;
   sweep.row.ended_ms = t.now.wall_ms;
   t.append(sweep.row);
-  t.event("sweep_cancelled", {id, {}, 0, {}}, "it could not be read: " + sweep.reason);
+  t.event(EventKind::kSweepCancelled, {id, {}, 0, {}}, "it could not be read: " + sweep.reason);
   count_others(t.state, sweep.row.state, sweep.counts, 1);
   t.state.sweep_by_name.erase(sweep.row.name);
   t.state.unreadable.erase(id);
@@ -75,7 +75,7 @@ void control_ended(Transition& t, const ControlSweep& event, const storage::Swee
     storage::SweepRow changed = row;
     changed.priority = event.priority;
     t.append(std::move(changed));
-    t.event("sweep_priority", {row.id, {}, 0, {}}, std::to_string(event.priority));
+    t.event(EventKind::kSweepPriority, {row.id, {}, 0, {}}, std::to_string(event.priority));
     ++t.state.departures;  // rows that were read before are old now
     return t.reply(event.request, Status::ok());
   }

@@ -53,8 +53,8 @@ void accept_started(Transition& t, Trial& trial, const protocol::StartedReport& 
   const About about{trial.row.sweep, trial.row.id, live.row.id.number, live.row.worker};
   const bool behind = trial.checkpoint && trial.checkpoint->step > started.resumed_step;
   const std::string text = resume_text(t.state, trial, started.resumed_step);
-  t.event("attempt_started", about, text);
-  if (behind) t.event("attempt_behind", about, text);
+  t.event(EventKind::kAttemptStarted, about, text);
+  if (behind) t.event(EventKind::kAttemptBehind, about, text);
 }
 
 /// Ok, or what is wrong with a report, for people. Such a report ends its attempt: it cannot be

@@ -51,7 +51,7 @@ bool take_over(Transition& t, Worker& worker, const SessionOpened& event) {
   const bool same = worker.row.instance == hello.instance;
   const std::int64_t silent_ms = t.now.mono_ms - worker.heard_ms;
   if (!same && silent_ms < t.state.options.lease_ms) {
-    t.event("worker_refused", {{}, {}, 0, worker.row.id},
+    t.event(EventKind::kWorkerRefused, {{}, {}, 0, worker.row.id},
             fmt::format("another worker named {} (on {}) was refused: the one on {} is connected",
                         worker.row.name, hello.host, worker.row.host));
     t.close(event.session,
@@ -159,7 +159,8 @@ void catch_up(Transition& t, Worker& worker, const protocol::Hello& hello) {
     Member& member = member_on(trial, worker);
     renew_lease(t, trial, member);
     if (holds(hello, live)) {
-      t.event("attempt_resumed", {trial.row.sweep, id, live.row.id.number, worker.row.id}, "");
+      t.event(EventKind::kAttemptResumed, {trial.row.sweep, id, live.row.id.number, worker.row.id},
+              "");
     } else {
       t.send(worker.session, make_assign(t.state, trial, member));
     }
@@ -204,8 +205,8 @@ void say_fitness(Transition& t, Worker& worker, const std::string& unfit) {
   if (worker.unfit == unfit) return;
   if (worker.unfit.empty() || unfit.empty()) {
     // Once for the whole time, not for each figure in the reason.
-    t.event(unfit.empty() ? "worker_fit" : "worker_unfit", {{}, {}, 0, worker.row.id},
-            unfit.empty() ? "it takes work again" : unfit);
+    t.event(unfit.empty() ? EventKind::kWorkerFit : EventKind::kWorkerUnfit,
+            {{}, {}, 0, worker.row.id}, unfit.empty() ? "it takes work again" : unfit);
     t.placement_changed = true;
   }
   worker.unfit = unfit;
@@ -223,7 +224,7 @@ void on_session_opened(Transition& t, const SessionOpened& event) {
   if (!take_over(t, worker, event)) return;
   introduce(t, worker, event);
   t.placement_changed = true;
-  t.event("worker_connected", {{}, {}, 0, worker.row.id},
+  t.event(EventKind::kWorkerConnected, {{}, {}, 0, worker.row.id},
           fmt::format("{} on {}, {} slots", worker.row.name, hello.host, hello.slots.size()));
   reconcile(t, worker, hello);
   hear(t, worker);
@@ -239,7 +240,7 @@ void on_session_closed(Transition& t, const SessionClosed& event) {
   t.state.worker_by_session.erase(found);
   worker.session = 0;
   refresh(t.state, worker);
-  t.event("worker_disconnected", {{}, {}, 0, worker.row.id}, worker.row.name);
+  t.event(EventKind::kWorkerDisconnected, {{}, {}, 0, worker.row.id}, worker.row.name);
   // Orders to stop that it may never have seen need nobody's answer now.
   for (const TrialId id : live_on(worker)) {
     Trial& trial = t.state.trials.at(id);
@@ -268,7 +269,7 @@ void on_draining(Transition& t, Worker& worker, const protocol::Draining& messag
   worker.row.draining = true;
   t.touch(worker);
   refresh(t.state, worker);
-  t.event("worker_draining", {{}, {}, 0, worker.row.id}, message.reason);
+  t.event(EventKind::kWorkerDraining, {{}, {}, 0, worker.row.id}, message.reason);
 }
 
 namespace {

@@ -53,7 +53,7 @@ void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
     // A grid has an end; a search that draws may try for ever.
     if (sweep.row.infeasible >= limit && !sweep.algorithm->exhausts_space()) {
       sweep.search_done = true;
-      t.event("search_stopped", {sweep.row.id, {}, 0, {}},
+      t.event(EventKind::kSearchStopped, {sweep.row.id, {}, 0, {}},
               fmt::format("{} points of the space are infeasible and {} candidates were found: the "
                           "search gives up; `tailor plan` says why points fail",
                           sweep.row.infeasible, sweep.candidates.size()));
@@ -88,7 +88,7 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   const auto index = static_cast<std::uint32_t>(sweep.candidates.size());
   const auto [known, is_new] = sweep.candidate_by_hash.emplace(candidate.hash, index);
   if (!is_new) {
-    t.event("candidate_duplicate", {sweep.row.id, {}, 0, {}},
+    t.event(EventKind::kCandidateDuplicate, {sweep.row.id, {}, 0, {}},
             fmt::format("'{}' is the same as '{}' and is trained once", candidate.name,
                         sweep.candidates[known->second] != nullptr
                             ? sweep.candidates[known->second]->name
@@ -198,7 +198,7 @@ void on_submit(Transition& t, const SubmitSweep& event) {
   t.touch_counters();
   Sweep& stored = t.state.sweeps.emplace(id, std::move(sweep)).first->second;
   t.touch(stored);
-  t.event("sweep_submitted", {id, {}, 0, {}}, spec.name);
+  t.event(EventKind::kSweepSubmitted, {id, {}, 0, {}}, spec.name);
   for (sweep::Candidate& candidate : *named) add_candidate(t, stored, std::move(candidate));
   stored.named = stored.candidates.size();
   refill(t, stored);

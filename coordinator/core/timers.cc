@@ -17,7 +17,7 @@ void lose_member(Transition& t, Trial& trial, Member& member, std::set<WorkerId>
   Worker& worker = t.worker_of(member);
   const SessionId session = worker.session;
   if (session == 0 && said.insert(worker.row.id).second) {
-    t.event("worker_lost", {{}, {}, 0, worker.row.id},
+    t.event(EventKind::kWorkerLost, {{}, {}, 0, worker.row.id},
             fmt::format("{} was away for longer than a lease", worker.row.name));
   }
   lose_lease(t, worker);

@@ -45,7 +45,7 @@ class Transition {
   void add(storage::CandidateRow candidate) { changes.add(std::move(candidate)); }
   /// Points, checkpoints, profiles, logs.
   void append(storage::Mutation row) { changes.append(std::move(row)); }
-  void event(std::string_view kind, const About& about, std::string message) {
+  void event(EventKind kind, const About& about, std::string message) {
     changes.event(now.wall_ms, kind, about, std::move(message));
   }
 

@@ -57,7 +57,7 @@ void release(Transition& t, Worker& worker, std::string why) {
   t.state.deadlines.clear(DeadlineKind::kPause, worker.row.id.value);
   worker.pause_reason.clear();
   t.touch(worker);
-  t.event("worker_released", about(worker), std::move(why));
+  t.event(EventKind::kWorkerReleased, about(worker), std::move(why));
   refresh(t.state, worker);
   t.placement_changed = true;
 }
@@ -144,7 +144,7 @@ void quarantine(Transition& t, Worker& worker, std::string reason) {
   worker.row.quarantined_ms = t.now.wall_ms;
   worker.may_probe = false;
   t.touch(worker);
-  t.event("worker_quarantined", about(worker), worker.row.quarantine);
+  t.event(EventKind::kWorkerQuarantined, about(worker), worker.row.quarantine);
   if (is_probed(worker)) {
     wait_for_probe(t, worker);
   } else {

@@ -19,7 +19,8 @@ void log_event(const storage::EventRow& row) {
   if (row.trial.valid()) add("trial", row.trial.to_string());
   if (row.attempt != 0) add("attempt", AttemptId{row.trial, row.attempt}.to_string());
   if (row.worker.valid()) add("worker", row.worker.to_string());
-  const std::string text = ids.empty() ? row.kind : row.kind + " " + ids;
+  const std::string kind(storage::event_kind_name(row.kind));
+  const std::string text = ids.empty() ? kind : kind + " " + ids;
   if (row.message.empty()) {
     log_info("engine", text);
   } else {

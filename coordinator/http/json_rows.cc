@@ -139,7 +139,7 @@ Json to_json(const engine::WorkerView& view) {
 Json to_json(const storage::EventRow& row) {
   return {{"id", row.id},
           {"wall_ms", row.wall_ms},
-          {"kind", row.kind},
+          {"kind", storage::event_kind_name(row.kind)},
           {"sweep", row.sweep.value},
           {"trial", row.trial.value},
           {"attempt", row.attempt},

@@ -134,7 +134,7 @@ void Metrics::on_commit(std::span<const storage::Mutation> batch, double seconds
     const auto* event = std::get_if<storage::EventRow>(&mutation);
     if (event == nullptr) continue;
     ++events;
-    if (event->kind != "attempt_ended") continue;
+    if (event->kind != storage::EventKind::kAttemptEnded) continue;
     const auto found = ended.find(AttemptId{event->trial, event->attempt});
     const std::string end_class = found == ended.end() || found->second->end_class.empty()
                                       ? "unknown"

@@ -233,7 +233,7 @@ v1::Event to_proto(const storage::EventRow& row) {
   v1::Event out;
   out.set_id(row.id);
   out.set_wall_ms(row.wall_ms);
-  out.set_kind(utf8(row.kind));
+  out.set_kind(std::string(storage::event_kind_name(row.kind)));
   out.set_sweep(row.sweep.value);
   out.set_trial(row.trial.value);
   out.set_attempt(row.attempt);

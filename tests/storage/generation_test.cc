@@ -83,7 +83,7 @@ TEST_F(Generations, ARestoredBackupBeginsAnotherOneAndSaysSo) {
     EXPECT_THAT(notice_, HasSubstr("backup"));
     const auto events = store->events(0, 10);
     ASSERT_EQ(events->size(), 1u);
-    EXPECT_EQ(events->front().kind, "database_restored");
+    EXPECT_EQ(events->front().kind, EventKind::kDatabaseRestored);
     give_out(*store, 1);
   }
   {

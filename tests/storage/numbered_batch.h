@@ -25,8 +25,8 @@ inline std::vector<Mutation> numbered_batch(std::uint64_t number) {
                                   static_cast<std::int64_t>(number),
                                   static_cast<double>(number) + 0.1));
   }
-  batch.emplace_back(
-      EventRow{0, 1, "batch", SweepId{1}, TrialId{1}, 1, {}, std::to_string(number)});
+  batch.emplace_back(EventRow{
+      0, 1, EventKind::kTrialQueued, SweepId{1}, TrialId{1}, 1, {}, std::to_string(number)});
   batch.emplace_back(
       LogRow{{TrialId{1}, 1}, number * kLogBytesPerBatch, fmt::format("{:010}", number)});
   return batch;

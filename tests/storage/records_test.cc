@@ -34,6 +34,15 @@ TEST(Records, AWrongNameIsAnsweredWithTheAllowedOnes) {
             std::string::npos);
 }
 
+TEST(Records, EveryKindOfEventHasANameOfItsOwn) {
+  for (int i = 0; i < static_cast<int>(EventKind::kOther); ++i) {
+    const auto kind = static_cast<EventKind>(i);
+    EXPECT_EQ(parse_event_kind(event_kind_name(kind)), kind) << event_kind_name(kind);
+  }
+  EXPECT_EQ(parse_event_kind("of a later version"), EventKind::kOther);
+  EXPECT_EQ(check_row(EventRow{}).code(), Code::kInvalidArgument);
+}
+
 TEST(Records, RowsWithoutKeysAreRefused) {
   EXPECT_TRUE(check_row(make_sweep(1)).is_ok());
   EXPECT_EQ(check_row(make_sweep(0, "x")).code(), Code::kInvalidArgument);

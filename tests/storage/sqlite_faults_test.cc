@@ -26,7 +26,7 @@ LogRow log_piece(std::uint64_t number, std::size_t bytes) {
 std::uint64_t fill(Store& store, std::uint64_t from, Status& refusal) {
   for (std::uint64_t number = from; number < from + 10'000; ++number) {
     const std::vector<Mutation> batch{
-        log_piece(number, 3000), EventRow{0, 1, "piece", {}, {}, 0, {}, "x"},
+        log_piece(number, 3000), EventRow{0, 1, EventKind::kTrialQueued, {}, {}, 0, {}, "x"},
         make_point(1, 1, "loss", static_cast<std::int64_t>(number), 1.0)};
     refusal = store.commit(batch);
     if (!refusal.is_ok()) return number;
@@ -106,7 +106,7 @@ TEST(SqliteFaults, ARealFullDiskLosesNothingAndRecoversAlone) {
   }
   ASSERT_TRUE(std::filesystem::remove(disk.file("ballast")));
   const std::vector<Mutation> batch{
-      log_piece(taken, 3000), EventRow{0, 1, "piece", {}, {}, 0, {}, "x"},
+      log_piece(taken, 3000), EventRow{0, 1, EventKind::kTrialQueued, {}, {}, 0, {}, "x"},
       make_point(1, 1, "loss", static_cast<std::int64_t>(taken), 1.0)};
   const Status status = (*store)->commit(batch);
   ASSERT_TRUE(status.is_ok()) << status.to_string();

@@ -184,7 +184,7 @@ TEST_P(StoreConformance, AFailedBatchLeavesNothingBehind) {
   // The last row needs an attempt that is not there.
   const CountersRow counters{9, 9, 9, 9, 1, "a file"};
   EXPECT_EQ(code_of({changed, make_sweep(2), make_point(1, 1, "loss", 1, 1.0),
-                     EventRow{0, 1, "kind", {}, {}, 0, {}, "m"}, counters,
+                     EventRow{0, 1, EventKind::kTrialQueued, {}, {}, 0, {}, "m"}, counters,
                      CheckpointRow{{TrialId{1}, 5}, 1, "p", "s", 1, 1}}),
             Code::kFailedPrecondition);
   for (int round = 0; round < 2; ++round) {
@@ -493,7 +493,7 @@ TEST_P(StoreConformance, LongSeriesKeepEveryPointOverManyCommits) {
   AttemptRow ended = make_attempt(1, 1);
   ended.state = AttemptState::kEnded;
   commit({ended});
-  for (int i = 0; i < 5; ++i) commit({EventRow{0, 1, "tick", {}, {}, 0, {}, ""}});
+  for (int i = 0; i < 5; ++i) commit({EventRow{0, 1, EventKind::kTrialQueued, {}, {}, 0, {}, ""}});
   for (int round = 0; round < 2; ++round) {
     for (int trial = 1; trial <= kTrials; ++trial) {
       const auto series = store().series(TrialId{static_cast<std::uint64_t>(trial)}, "loss");
@@ -554,9 +554,9 @@ TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
 
 TEST_P(StoreConformance, EventsAscendAndAreFiltered) {
   std::vector<Mutation> batch = make_base(2);
-  const auto event = [](std::string kind, std::uint64_t sweep, std::uint64_t trial) {
-    return EventRow{999, 5,           std::move(kind), SweepId{sweep}, TrialId{trial},
-                    1,   WorkerId{1}, "text"};
+  const auto event = [](std::string letter, std::uint64_t sweep, std::uint64_t trial) {
+    return EventRow{999, 5,           EventKind::kWorkerLost, SweepId{sweep}, TrialId{trial},
+                    1,   WorkerId{1}, std::move(letter)};
   };
   batch.emplace_back(event("a", 1, 0));
   batch.emplace_back(event("b", 1, 1));
@@ -571,7 +571,8 @@ TEST_P(StoreConformance, EventsAscendAndAreFiltered) {
     for (const EventRow& row : events.value_or(std::vector<EventRow>{})) {
       EXPECT_GT(row.id, last);
       last = row.id;
-      all += row.kind;
+      EXPECT_EQ(row.kind, EventKind::kWorkerLost);
+      all += row.message;
     }
     return all;
   };

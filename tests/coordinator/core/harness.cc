@@ -185,7 +185,7 @@ std::vector<std::string> Harness::said(const std::string& kind) const {
   const auto events = store.events(0, 100'000);
   EXPECT_TRUE(events.has_value());
   for (const storage::EventRow& event : *events) {
-    if (event.kind == kind) messages.push_back(event.message);
+    if (storage::event_kind_name(event.kind) == kind) messages.push_back(event.message);
   }
   return messages;
 }
@@ -229,7 +229,7 @@ std::vector<std::string> Harness::event_kinds() const {
   std::vector<std::string> kinds;
   const auto events = store.events(0, 100'000);
   EXPECT_TRUE(events.has_value());
-  for (const storage::EventRow& event : *events) kinds.push_back(event.kind);
+  for (const storage::EventRow& event : *events) kinds.emplace_back(storage::event_kind_name(event.kind));
   return kinds;
 }
 

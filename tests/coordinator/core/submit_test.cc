@@ -210,7 +210,7 @@ constraints = ["d_h <= 0"]
   const auto events = h.store.events(0, 1'000).value();
   std::vector<std::string> said;
   for (const storage::EventRow& event : events) {
-    if (event.kind == "candidate_infeasible") said.push_back(event.message);
+    if (event.kind == storage::EventKind::kCandidateInfeasible) said.push_back(event.message);
   }
   ASSERT_EQ(said.size(), 1u);
   EXPECT_THAT(said[0], HasSubstr("100 points; 100: does not satisfy \"d_h <= 0\"; the first: "));

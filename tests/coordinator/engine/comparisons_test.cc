@@ -66,7 +66,7 @@ class ComparisonsTest : public ::testing::Test {
   /// Something of the sweep changed.
   void happen(SweepId sweep = SweepId{1}) {
     storage::EventRow event;
-    event.kind = "trial_completed";
+    event.kind = storage::EventKind::kTrialCompleted;
     event.sweep = sweep;
     ASSERT_TRUE(store_.commit(std::vector<Mutation>{event}).is_ok());
   }

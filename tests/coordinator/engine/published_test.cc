@@ -172,8 +172,9 @@ TEST(Published, SubscribersHearOfEventsWhenWhatTheyChangedCanBeSeen) {
   std::atomic<bool> wrong{false};
   engine->subscribe(owner, [&] {
     const auto rows = store.events(0, 1'000, {}, {});
-    const bool said = std::any_of(rows->begin(), rows->end(),
-                                  [](const auto& row) { return row.kind == "worker_connected"; });
+    const bool said = std::any_of(rows->begin(), rows->end(), [](const auto& row) {
+      return row.kind == storage::EventKind::kWorkerConnected;
+    });
     if (said && engine->published()->workers->empty()) wrong = true;
     if (said) connected = true;
   });

@@ -16,7 +16,7 @@ TEST(Metrics, CountsAnEndedAttemptOnceWhateverIsWrittenOfItLater) {
   attempt.state = storage::AttemptState::kEnded;
   attempt.end_class = "oom";
   storage::EventRow event;
-  event.kind = "attempt_ended";
+  event.kind = storage::EventKind::kAttemptEnded;
   event.trial = TrialId{3};
   event.attempt = 1;
   metrics.on_commit(std::vector<storage::Mutation>{attempt, event}, 0.003);

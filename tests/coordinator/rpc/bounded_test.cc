@@ -93,7 +93,7 @@ void fill(storage::Store& store) {
   }
   for (int i = 0; i < 3'000; ++i) {
     EventRow event;
-    event.kind = "trial_queued";
+    event.kind = storage::EventKind::kTrialQueued;
     event.sweep = SweepId{1};
     event.message = std::string(3'000, 'e');
     batch.emplace_back(event);
