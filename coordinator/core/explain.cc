@@ -17,8 +17,9 @@ using storage::TrialState;
 
 namespace {
 
-constexpr std::array<std::pair<WhyCode, std::string_view>, 22> kWhyNames = {
+constexpr std::array<std::pair<WhyCode, std::string_view>, 23> kWhyNames = {
     {{WhyCode::kUnknown, "unknown"},
+     {WhyCode::kUnreadable, "unreadable"},
      {WhyCode::kPaused, "paused"},
      {WhyCode::kBackOff, "back_off"},
      {WhyCode::kParallel, "parallel"},
@@ -405,6 +406,17 @@ Why why(const State& state, TrialId id, Now now) {
   const auto found = state.trials.find(id);
   if (found == state.trials.end()) {
     Why none;
+    for (const auto& [sweep, aside] : state.unreadable) {
+      for (const storage::TrialRow& row : aside.open) {
+        if (row.id != id) continue;
+        none.code = WhyCode::kUnreadable;
+        none.state = row.state;
+        none.sentence =
+            fmt::format("{} is not scheduled: its sweep {} cannot be read by this version ({})",
+                        id.to_string(), sweep.to_string(), cut(aside.reason));
+        return none;
+      }
+    }
     none.sentence = fmt::format("there is no trial {}", id.to_string());
     return none;
   }

@@ -11,7 +11,8 @@
 namespace tailor::core {
 
 enum class WhyCode {
-  kUnknown,        ///< there is no such trial
+  kUnknown,        ///< there is no such trial, or it has ended
+  kUnreadable,     ///< its sweep cannot be read by this version
   kPaused,         ///< its sweep is paused
   kBackOff,        ///< it waits before its next attempt
   kParallel,       ///< as many trials of its sweep run as may

@@ -19,7 +19,11 @@ using testing::sweep_text;
 
 class ViewsTest : public ::testing::Test {
  protected:
-  ViewsTest() {
+  ViewsTest() { start(); }
+
+  void start() {
+    views_.reset();
+    engine_.reset();
     Options options;
     options.retry_ms = 5;
     engine_ = std::move(*Engine::start(store_, clock_, {}, options));
@@ -143,6 +147,72 @@ TEST_F(ViewsTest, ListsSweepsAlsoWhileTheDiskIsFull) {
   EXPECT_EQ(during->front().candidates, 2u);
   store_.inner.set_fault(Status::ok());
   ASSERT_TRUE(pending.wait());
+}
+
+TEST_F(ViewsTest, WhatHasEndedIsShownFromItsRowsAlsoAfterARestart) {
+  const SweepId id = submit("taper");
+  run_all([](const protocol::TrialSpec&) { return 3.0; });
+  submit("open");
+  for (int life = 0; life < 2; ++life) {
+    EXPECT_EQ(engine_->ask([](const core::State& s, core::Now) { return s.sweeps.size(); }).value(),
+              1u)
+        << "only the open one is kept in memory";
+    const auto listed = views_->sweeps().value();
+    ASSERT_EQ(listed.size(), 2u);
+    const SweepView& ended = listed.front();
+    EXPECT_EQ(ended.row.id, id);
+    EXPECT_EQ(ended.row.state, storage::SweepState::kCompleted);
+    EXPECT_EQ(ended.counts.at(storage::TrialState::kCompleted), 4u);
+    EXPECT_EQ(ended.candidates, 2u);
+    EXPECT_EQ(ended.seeds, 2u);
+    EXPECT_EQ(ended.baseline, "plain");
+    EXPECT_EQ(ended.trials_at_most, 4u);
+    EXPECT_EQ(ended.unreadable, "");
+    EXPECT_EQ(views_->sweep(id)->counts, ended.counts);
+    const SweepViewPage page = views_->sweep_page(1, 1).value();
+    EXPECT_EQ(page.total, 2u);
+    ASSERT_EQ(page.sweeps.size(), 1u);
+    EXPECT_EQ(page.sweeps.front().row.name, "taper") << "the newest come first";
+    EXPECT_THAT(views_->explain(TrialId{1}).value(), ::testing::HasSubstr("t1 completed with"));
+    const Totals totals = views_->totals();
+    EXPECT_EQ(totals.sweeps.at(storage::SweepState::kCompleted), 1u);
+    EXPECT_EQ(totals.sweeps.at(storage::SweepState::kRunning), 1u);
+    EXPECT_EQ(totals.trials.at(storage::TrialState::kCompleted), 4u);
+    Answer again;
+    engine_->request(submit_event(sweep_text("taper")), again.handler());
+    ASSERT_TRUE(again.wait());
+    EXPECT_EQ(again.submitted().sweep, id);
+    EXPECT_FALSE(again.submitted().created);
+    start();
+  }
+}
+
+TEST_F(ViewsTest, ASweepThatCannotBeReadIsShownWithTheReasonAndHindersNobody) {
+  const SweepId broken = submit("broken");
+  const SweepId sound = submit("sound");
+  storage::SweepRow row = store_.sweep(broken).value();
+  row.toml = "name = ";
+  ASSERT_TRUE(store_.commit(std::vector<storage::Mutation>{row}).is_ok());
+  start();
+  const auto listed = views_->sweeps().value();
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_THAT(listed[0].unreadable, ::testing::HasSubstr("no longer parses"));
+  EXPECT_THAT(listed[0].message, ::testing::HasSubstr("cannot be read"));
+  EXPECT_EQ(listed[0].row.state, storage::SweepState::kRunning);
+  EXPECT_EQ(listed[0].counts.at(storage::TrialState::kQueued), 4u);
+  EXPECT_EQ(listed[1].unreadable, "");
+  EXPECT_EQ(views_->sweep(broken)->unreadable, listed[0].unreadable);
+  EXPECT_TRUE(views_->explain(TrialId{1}).has_value());
+  Answer cancelled;
+  engine_->request(core::ControlSweep{0, broken, core::SweepAction::kCancel, 0},
+                   cancelled.handler());
+  ASSERT_TRUE(cancelled.wait());
+  EXPECT_TRUE(cancelled.status().is_ok()) << cancelled.status().message();
+  EXPECT_EQ(views_->sweep(broken)->row.state, storage::SweepState::kCancelled);
+  EXPECT_THAT(views_->sweep(broken)->unreadable, ::testing::HasSubstr("no longer parses"));
+  EXPECT_EQ(views_->totals().sweeps.at(storage::SweepState::kCancelled), 1u);
+  run_all([](const protocol::TrialSpec&) { return 3.0; });
+  EXPECT_EQ(views_->sweep(sound)->row.state, storage::SweepState::kCompleted);
 }
 
 TEST_F(ViewsTest, AFinishedSweepHasItsPairedTable) {
