@@ -15,7 +15,7 @@
 // (separated by ';': "c1;steps=5;fail=nan@2"):
 //     FAKE_STEPS             steps=       optimiser steps (default: as the spec's tokens ask)
 //     FAKE_STEP_MS           step_ms=     time of one step (default 5)
-//     FAKE_CHECKPOINT_EVERY  checkpoint=  steps between checkpoints (default 10)
+//     FAKE_CHECKPOINT_EVERY  checkpoint=  steps between checkpoints (default 10; 0 = none)
 //     FAKE_FAIL              fail=        KIND or KIND@STEP (default step 3), one of
 //         nan oom data user  an end with that class       mute   exit code 5 without an end
 //         crash              SIGSEGV                       exit0  exit code 0 without an end
@@ -114,7 +114,7 @@ Behaviour behaviour_of(const protocol::TrialSpec& spec) {
   b.leaves = setting(name, "leaves", "FAKE_LEAVES").value_or("");
   if (spec.attempt > b.fail_attempts) b.fail.clear();
   b.steps = std::max<std::int64_t>(b.steps, 1);
-  b.checkpoint_every = std::max<std::int64_t>(b.checkpoint_every, 1);
+  b.checkpoint_every = std::max<std::int64_t>(b.checkpoint_every, 0);
   b.fail_step = std::min(b.fail_step, b.steps);
   return b;
 }
@@ -267,7 +267,9 @@ class Trainer {
       metric.values["train_loss"] = loss_at(spec_.seed, step);
       report(std::move(metric));
       print(step);
-      if (step % behaviour_.checkpoint_every == 0) checkpoint(step);
+      if (behaviour_.checkpoint_every > 0 && step % behaviour_.checkpoint_every == 0) {
+        checkpoint(step);
+      }
     }
     if (behaviour_.log_bytes > 0) std::printf("the last line");
     std::fflush(stdout);
@@ -400,7 +402,7 @@ class Trainer {
   }
 
   void checkpoint(std::int64_t step) {
-    if (step <= last_checkpoint_) return;
+    if (step <= last_checkpoint_ || behaviour_.checkpoint_every == 0) return;
     const std::string parent = dir_ + "/checkpoints";
     const std::string path = fmt::format("{}/{:08}", parent, step);
     const std::string temporary = path + ".tmp";

@@ -230,7 +230,7 @@ Status AttemptDirectory::finish() const {
   if (::rename(file(kNote).c_str(), file(kDone).c_str()) != 0) {
     return errno_status(errno, "rename", file(kNote));
   }
-  return sync_directory(path_);
+  return Status::ok();
 }
 
 std::vector<std::string> checkpoint_folders(const std::string& trials_dir,

@@ -77,7 +77,7 @@ class AttemptDirectory {
   Result<AttemptNote> read_note() const;
   Status write_spec(const protocol::TrialSpec& spec) const;
   /// Makes what is in the folder, the folder and those above it up to TRIALS_DIR survive a power
-  /// cut. Until then nothing of the attempt may be acknowledged.
+  /// cut. Until then the coordinator may hear of no checkpoint in it.
   Status sync() const;
   /// Takes back a folder in which no trainer ran. Anything unknown in it stays, and so does it.
   void discard() const;
@@ -86,7 +86,8 @@ class AttemptDirectory {
   Status write_end(const protocol::Report& report) const;
   /// nullopt when there is none. Errors: unreadable.
   Result<std::optional<protocol::Report>> read_end() const;
-  /// The attempt is over. A rename: works on a full disk.
+  /// The attempt is over. A rename: works on a full disk. A power cut may undo it: the attempt is
+  /// then asked about once more.
   Status finish() const;
 
  private:

@@ -31,10 +31,22 @@ struct AgentLoop::Files {
         reports(directory.file("reports.jsonl")),
         log(directory.file("log"), limits) {}
 
+  /// Makes the folder survive a power cut, once: before the coordinator hears of a checkpoint in it,
+  /// and soon after its trainer has started. A trial of a second needs no fsync.
+  void sync() {
+    if (synced || note.process.pid == 0) return;
+    synced = true;
+    const Status done = directory.sync();
+    if (done) return;
+    log_warn("loop", "a new folder may not survive a power cut",
+             {{"attempt", note.ref.attempt.to_string()}, {"reason", done.message()}});
+  }
+
   AttemptDirectory directory;
   AttemptNote note;
   ReportTailer reports;
   LogTailer log;
+  bool synced = false;
 };
 
 AgentLoop::AgentLoop(LoopConfig config, const Clock& clock, Link& link, Mailbox& mailbox,
@@ -424,16 +436,6 @@ void AgentLoop::run_effect(const StartTrainer& effect) {
              });
              return std::nullopt;
            });
-  on_files(ref, attempt, "syncing the new folder",
-           [ref](Files& files) -> std::optional<AgentEvent> {
-             if (files.note.process.pid == 0) return std::nullopt;  // it was not started
-             const Status synced = files.directory.sync();
-             if (!synced) {
-               log_warn("loop", "a new folder may not survive a power cut",
-                        {{"attempt", ref.attempt.to_string()}, {"reason", synced.message()}});
-             }
-             return std::nullopt;
-           });
 }
 
 void AgentLoop::run_effect(const WriteLease& effect) {
@@ -441,6 +443,7 @@ void AgentLoop::run_effect(const WriteLease& effect) {
   if (found == attempts_.end()) return;
   on_files(effect.ref, found->second, "writing the lease",
            [effect](Files& files) -> std::optional<AgentEvent> {
+             files.sync();
              const Status written = files.directory.write_lease(effect.deadline_ms);
              if (!written) {
                log_warn(
@@ -458,8 +461,13 @@ void AgentLoop::run_effect(const ReadReports& effect) {
     return;
   }
   on_files(effect.ref, found->second, "reading the reports", [effect](Files& files) {
-    return std::optional<AgentEvent>(
-        files.reports.read(effect.ref, effect.after_sequence, effect.count_max));
+    ReportsRead read = files.reports.read(effect.ref, effect.after_sequence, effect.count_max);
+    const bool saved =
+        std::any_of(read.reports.begin(), read.reports.end(), [](const auto& report) {
+          return std::holds_alternative<protocol::CheckpointReport>(report.body);
+        });
+    if (saved) files.sync();
+    return std::optional<AgentEvent>(std::move(read));
   });
 }
 
@@ -480,6 +488,7 @@ void AgentLoop::run_effect(const PersistAck& effect) {
   if (found == attempts_.end()) return;
   on_files(effect.ref, found->second, "noting an acknowledgement",
            [effect](Files& files) -> std::optional<AgentEvent> {
+             files.sync();
              files.note.acked_sequence = effect.sequence;
              const Status written = files.directory.write_note(files.note);
              if (!written) {

@@ -196,21 +196,21 @@ int run(WorkerConfig config) {
   for (const std::int32_t index : inventory->device_indices) {
     if (index >= 0) devices.push_back(static_cast<std::uint32_t>(index));
   }
-  const NodeWatch watch(
-      [nvml, errors = std::make_shared<GpuErrors>(nvml.get(), devices),
-       trials = config.trials_dir] {
+  const Periodic watch(
+      [&mailbox, nvml, errors = std::make_shared<GpuErrors>(nvml.get(), devices),
+       trials = config.trials_dir]() -> std::function<void()> {
         NodeHealth health = look_at_disk(trials);
         health.trouble = errors->trouble();
-        return health;
+        return [&mailbox, health] { mailbox.post(health); };
       },
-      kLookEveryMs, [&](NodeHealth health) { mailbox.post(std::move(health)); });
-  const NodeWatch pruner(
+      kLookEveryMs);
+  const Periodic pruner(
       [rules = PruneRules{config.prune_checkpoints_ms, config.prune_folders_ms},
-       trials = config.trials_dir] {
+       trials = config.trials_dir]() -> std::function<void()> {
         if (rules.checkpoints_after_ms > 0 || rules.folders_after_ms > 0) prune_once(trials, rules);
-        return NodeHealth();
+        return {};
       },
-      kPruneEveryMs, [](const NodeHealth&) {});
+      kPruneEveryMs);
   const int code = loop.run();
   session.finish(2'000);
   return code;

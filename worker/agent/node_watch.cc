@@ -47,10 +47,9 @@ NodeHealth look_at_disk(const std::string& folder) {
   return health;
 }
 
-struct NodeWatch::Shared {
-  std::function<NodeHealth()> look;
+struct Periodic::Shared {
+  std::function<std::function<void()>()> look;
   std::int64_t every_ms = 0;
-  std::function<void(NodeHealth)> post;
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   bool leaving = false;
@@ -60,10 +59,10 @@ struct NodeWatch::Shared {
     std::unique_lock lock(mutex);
     while (!leaving) {
       lock.unlock();
-      NodeHealth health = look();
+      const std::function<void()> tell = look();
       lock.lock();
       if (leaving) break;
-      post(std::move(health));
+      if (tell) tell();
       changed.wait_for(lock, std::chrono::milliseconds(every_ms), [this] { return leaving; });
     }
     ended = true;
@@ -71,19 +70,17 @@ struct NodeWatch::Shared {
   }
 };
 
-NodeWatch::NodeWatch(std::function<NodeHealth()> look, std::int64_t every_ms,
-                     std::function<void(NodeHealth)> post)
+Periodic::Periodic(std::function<std::function<void()>()> look, std::int64_t every_ms)
     : shared_(std::make_shared<Shared>()) {
   shared_->look = std::move(look);
   shared_->every_ms = every_ms;
-  shared_->post = std::move(post);
   std::thread([shared = shared_] { shared->run(); }).detach();
 }
 
-NodeWatch::~NodeWatch() {
+Periodic::~Periodic() {
   constexpr auto kLeave = std::chrono::seconds(2);
   std::unique_lock lock(shared_->mutex);
-  shared_->leaving = true;  // nothing is posted from now on
+  shared_->leaving = true;  // nothing is told from now on
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, kLeave, [this] { return shared_->ended; });
 }

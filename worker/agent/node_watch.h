@@ -1,5 +1,6 @@
-// NodeWatch: looks at the node every few seconds (space on the disk of the trials folder, errors of
-// its GPUs) on a thread that may hang with what it looks at. step() notices the silence.
+// What a node's health is read from (space on the disk of the trials folder, errors of its GPUs),
+// and the thread on which it is read, which may hang with what it looks at: step() notices the
+// silence.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +33,16 @@ class GpuErrors {
 /// Free and total bytes of the file system of `folder`; 0 and 0 when it does not say.
 NodeHealth look_at_disk(const std::string& folder);
 
-/// Threads: one owner.
-class NodeWatch {
+/// Does something every so often on a thread that may hang with it. Threads: one owner.
+class Periodic {
  public:
-  /// Calls `look` at once and then every `every_ms`, and `post` with what it says, on a thread of
-  /// its own. `post` is called until the destructor returns; `look` may hang for longer, and must
-  /// hold what it needs.
-  NodeWatch(std::function<NodeHealth()> look, std::int64_t every_ms,
-            std::function<void(NodeHealth)> post);
-  ~NodeWatch();
-  NodeWatch(const NodeWatch&) = delete;
-  NodeWatch& operator=(const NodeWatch&) = delete;
+  /// Calls `look` at once and then every `every_ms`, on the thread; what it returns, if anything, is
+  /// called there too, unless the destructor has begun. So `look` may hang for longer than its owner
+  /// lives and must hold what it needs; what it returns need not.
+  Periodic(std::function<std::function<void()>()> look, std::int64_t every_ms);
+  ~Periodic();
+  Periodic(const Periodic&) = delete;
+  Periodic& operator=(const Periodic&) = delete;
 
  private:
   struct Shared;
