@@ -92,6 +92,7 @@ int run(int argc, char** argv) {
   mode->add_option("--trials", dashboard.trials, "trials in the file (10000,300000)")
       ->delimiter(',');
   mode->add_option("--points", dashboard.points, "points of each of the first 10,000 trials");
+  mode->add_option("--seeds", dashboard.seeds, "trials a candidate")->check(CLI::Range(1, 1000));
   mode->add_option("--rounds", dashboard.rounds, "requests of each kind")
       ->check(CLI::Range(1, 10'000));
   mode->add_option("--tailor", dashboard.tailor, "the client, for exports; \"\" = none");

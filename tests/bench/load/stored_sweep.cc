@@ -51,6 +51,10 @@ class Writer {
     batch_.emplace_back(worker);
     const auto seeds = static_cast<std::uint64_t>(sweep_.seeds);
     const std::uint64_t candidates = (sweep_.trials + seeds - 1) / seeds;
+    row.search_state = candidates > 1
+                           ? fmt::format("told 1-{} done\n{}", candidates - 1, candidates - 1)
+                           : "told  done\n0";
+    batch_.emplace_back(row);
     for (std::uint64_t c = 0; c < candidates; ++c) {
       const sweep::Point point = c == 0 ? sweep::Point{} : sweep::grid_point(spec, c - 1);
       TAILOR_RETURN_IF_ERROR(add_candidate(spec, static_cast<std::uint32_t>(c), point));
@@ -60,10 +64,6 @@ class Writer {
         TAILOR_RETURN_IF_ERROR(flush());
       }
     }
-    row.search_state = candidates > 1
-                           ? fmt::format("told 1-{} done\n{}", candidates - 1, candidates - 1)
-                           : "told  done\n0";
-    batch_.emplace_back(row);
     storage::CountersRow counters;
     counters.next_sweep = 2;
     counters.next_trial = next_trial_;
@@ -75,13 +75,6 @@ class Writer {
 
  private:
   Status flush() {
-    if (!swept_) {  // what follows needs its sweep
-      storage::SweepRow row;
-      row.id = SweepId{1};
-      row.name = sweep_.name;
-      batch_.emplace_back(row);
-      swept_ = true;
-    }
     const Status status = store_.commit(batch_);
     batch_.clear();
     return status;
@@ -165,7 +158,6 @@ class Writer {
   const StoredSweep sweep_;
   std::vector<storage::Mutation> batch_;
   std::uint64_t next_trial_ = 1;
-  bool swept_ = false;
   Rng rng_{7};
 };
 
