@@ -27,11 +27,10 @@ struct SqliteOptions {
   /// 0 = no limit.
   std::uint32_t pages_max = 0;
   /// Tests: other migrations than the embedded ones.
-  std::span<const Migration> migrations =
-      {  /// Told what there is to say about the file that was opened, on the calling thread. May be empty.
-          std::function<void(const std::string&)> notice = {};
+  std::span<const Migration> migrations = {};
+  /// Told what there is to say about the file that was opened, on the calling thread. May be empty.
+  std::function<void(const std::string&)> notice = {};
 };
-};  // namespace tailor::storage
 
 /// Opens or creates the database `path`, whose folder must exist. Takes PATH.lock, checks the file
 /// system, migrates (after a copy to PATH.schema-N.backup), verifies the schema. Errors:
