@@ -98,7 +98,7 @@ class Node {
   void execute(const agent::LogLine& effect);
   void read_reports(const agent::ReadReports& request);
 
-  void spawn_member(const AttemptRef& ref);
+  void spawn_member(const protocol::AttemptRef& ref);
   void spawn(const protocol::AttemptRef& ref);
   void train(std::uint64_t pid);
   void write(const protocol::AttemptRef& ref, decltype(protocol::Report::body) body);

@@ -59,8 +59,9 @@ TEST(FairShare, IsBetweenUsersFirstAndThenBetweenTheirSweeps) {
   h.submit(named("ann-1", 4));
   h.submit(named("ann-2", 4));
   h.submit(named("bob-1", 4));
-  for (std::uint64_t id : {1, 2}) h.state.sweeps.at(SweepId{id}).row.user = "ann";
-  h.sweep(3).row.user = "bob";
+  for (std::uint64_t id : {1, 2, 3}) {
+    h.state.sweeps.at(SweepId{id}).row.user = id == 3 ? "bob" : "ann";
+  }
   h.connect("w1", 4);
   std::map<std::uint64_t, int> by_sweep;
   for (const std::uint64_t id : running(h)) ++by_sweep[(id + 3) / 4];

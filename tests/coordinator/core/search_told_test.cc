@@ -22,6 +22,8 @@ class Listening final : public search::Algorithm {
     inner_->update(finished);
   }
   std::vector<sweep::Point> suggest(std::size_t count) override { return inner_->suggest(count); }
+  void refuse() override { inner_->refuse(); }
+  bool exhausts_space() const override { return inner_->exhausts_space(); }
   std::optional<std::uint64_t> remaining() const override { return inner_->remaining(); }
   std::string save() const override { return inner_->save(); }
   Status load(std::string_view state) override { return inner_->load(state); }

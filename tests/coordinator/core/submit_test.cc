@@ -185,8 +185,8 @@ constraints = ["d_h % 16 == 0"]
 [search]
 trials = 64
 algorithm = ")" + algorithm +
-                 ""\n ";
-                 h.submit(file);
+                 "\"\n";
+    h.submit(file);
     for (int i = 0; i < 20 && !h.sweep().search_done; ++i) {
       h.advance(0);
       if (i % 3 == 0) h.restart();
