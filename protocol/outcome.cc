@@ -46,6 +46,10 @@ std::string_view end_class_name(EndClass end) {
   return {};
 }
 
+std::string_view end_class_name(std::optional<EndClass> end) {
+  return end ? end_class_name(*end) : std::string_view();
+}
+
 Result<EndClass> parse_end_class(std::string_view name) {
   std::string allowed;
   for (const auto& [item, known] : kEndClasses) {

@@ -2,6 +2,7 @@
 // Needs base only, so that storage's rows can speak them.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "base/status.h"
@@ -22,6 +23,7 @@ enum class EndClass {
   kLeaseLost,
   kInfrastructure,  ///< anything else: signal, exit code without a report, I/O error
 };
+std::string_view end_class_name(std::optional<EndClass> end);  ///< "" when there was no end
 std::string_view end_class_name(EndClass end);  ///< "completed", "stopped", "user", "oom", ...
 /// Errors: kInvalidArgument.
 Result<EndClass> parse_end_class(std::string_view name);

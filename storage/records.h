@@ -79,11 +79,11 @@ struct TrialRow {
   std::uint32_t candidate = 0;
   std::uint64_t seed = 0;
   TrialState state = TrialState::kQueued;
-  std::uint32_t attempts = 0;       ///< attempts ever made; the live one has this number
-  std::string failures_json;        ///< {"oom":1}: failed attempts by class
-  std::string end_class;            ///< of the last ended attempt, "" = none
-  std::string message;              ///< why it ended, for people
-  std::optional<double> objective;  ///< final validation loss; NaN is stored as NaN
+  std::uint32_t attempts = 0;  ///< attempts ever made; the live one has this number
+  std::string failures_json;   ///< {"oom":1}: failed attempts by class
+  std::optional<protocol::EndClass> end_class;  ///< of the last ended attempt
+  std::string message;                          ///< why it ended, for people
+  std::optional<double> objective;              ///< final validation loss; NaN is stored as NaN
   std::map<std::string, double> final_values;
   WallMs created_ms = 0;
   WallMs started_ms = 0;
@@ -113,7 +113,7 @@ struct AttemptRow {
   AttemptState state = AttemptState::kAssigned;
   std::uint64_t acked_sequence = 0;  ///< reports stored so far
   std::uint64_t log_bytes = 0;       ///< the log is stored up to here, but for what was not kept
-  std::string end_class;
+  std::optional<protocol::EndClass> end_class;
   std::string message;
   std::string started_json;  ///< the StartedReport, "" before it
   WallMs assigned_ms = 0;

@@ -135,6 +135,11 @@ T state_or_corrupt(Result<T> state) {
   return *state;
 }
 
+std::optional<protocol::EndClass> end_class_of(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  return state_or_corrupt(protocol::parse_end_class(name));
+}
+
 constexpr std::string_view kSweepColumns =
     "SELECT s.id, s.name, s.spec_hash, s.base_dir, f.toml, s.state, s.priority, s.search_state, "
     "s.infeasible, s.created_ms, s.ended_ms, s.infeasible_json, s.user FROM sweep s JOIN "
@@ -187,7 +192,7 @@ TrialRow trial_of(Query& row) {
   trial.state = state_or_corrupt(parse_trial_state(row.text(4)));
   trial.attempts = row.u32(5);
   trial.failures_json = row.text(6);
-  trial.end_class = row.text(7);
+  trial.end_class = end_class_of(row.text(7));
   trial.message = row.text(8);
   if (row.integer(10) != 0) {
     trial.objective = std::nan("");
@@ -218,7 +223,7 @@ AttemptRow attempt_of(Query& row) {
   attempt.state = state_or_corrupt(parse_attempt_state(row.text(5)));
   attempt.acked_sequence = row.u64(6);
   attempt.log_bytes = row.u64(7);
-  attempt.end_class = row.text(8);
+  attempt.end_class = end_class_of(row.text(8));
   attempt.message = row.text(9);
   attempt.started_json = row.text(10);
   attempt.assigned_ms = row.integer(11);
@@ -335,9 +340,9 @@ void write_row(Connection& db, const TrialRow& row) {
   const bool objective_nan = row.objective.has_value() && std::isnan(*row.objective);
   const std::string values = values_to_json(row.final_values);
   Query(statement, row.id.value, row.sweep.value, row.candidate, row.seed,
-        trial_state_name(row.state), row.attempts, row.failures_json, row.end_class, row.message,
-        objective, objective_nan, values, row.created_ms, row.started_ms, row.ended_ms,
-        row.priority, row.run_ms)
+        trial_state_name(row.state), row.attempts, row.failures_json,
+        protocol::end_class_name(row.end_class), row.message, objective, objective_nan, values,
+        row.created_ms, row.started_ms, row.ended_ms, row.priority, row.run_ms)
       .run();
 }
 
@@ -358,9 +363,9 @@ void write_row(Connection& db, const AttemptRow& row) {
             "ended_ms = excluded.ended_ms, stop_reason = excluded.stop_reason, "
             "members_json = excluded.members_json"),
         row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
-        attempt_state_name(row.state), row.acked_sequence, row.log_bytes, row.end_class,
-        row.message, row.started_json, row.assigned_ms, row.ended_ms,
-        protocol::stop_reason_name(row.stop_reason), members)
+        attempt_state_name(row.state), row.acked_sequence, row.log_bytes,
+        protocol::end_class_name(row.end_class), row.message, row.started_json, row.assigned_ms,
+        row.ended_ms, protocol::stop_reason_name(row.stop_reason), members)
       .run();
 }
 

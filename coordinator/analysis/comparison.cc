@@ -31,7 +31,7 @@ std::optional<double> value_of(const TrialRow& trial, std::string_view objective
 
 /// A class that is not known counts against the candidate.
 bool lost_by_others(const TrialRow& trial) {
-  const auto end = protocol::parse_end_class(trial.end_class);
+  const auto& end = trial.end_class;
   return end.has_value() && !scheduler::is_own_fault(*end);
 }
 

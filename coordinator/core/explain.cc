@@ -267,10 +267,11 @@ Reason queued_reason(const State& state, const Sweep& sweep, const Trial& trial,
 
 Why explain_queued(const State& state, const Sweep& sweep, const Trial& trial, Now now) {
   const std::string again =
-      trial.row.attempts == 0
-          ? ""
-          : fmt::format(" after attempt {} ended ({})", trial.row.attempts,
-                        cut(trial.row.message.empty() ? trial.row.end_class : trial.row.message));
+      trial.row.attempts == 0 ? ""
+                              : fmt::format(" after attempt {} ended ({})", trial.row.attempts,
+                                            cut(trial.row.message.empty()
+                                                    ? protocol::end_class_name(trial.row.end_class)
+                                                    : std::string_view(trial.row.message)));
   Reason reason = queued_reason(state, sweep, trial, now);
   Why why;
   why.code = reason.code;
@@ -366,7 +367,7 @@ Why explain_final(const storage::TrialRow& row) {
     case TrialState::kFailed:
       why.code = WhyCode::kFailed;
       why.sentence = fmt::format("{} failed ({}): {}; `tailor retry {}` tries again", id,
-                                 row.end_class, cut(row.message), id);
+                                 protocol::end_class_name(row.end_class), cut(row.message), id);
       break;
     case TrialState::kCancelled:
       why.code = WhyCode::kCancelled;

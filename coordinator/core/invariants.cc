@@ -342,12 +342,13 @@ std::string durable_text(const State& state) {
   for (const auto& [id, trial] : state.trials) {
     const storage::TrialRow& row = trial.row;
     if (storage::is_final(row.state)) continue;
-    text += fmt::format(
-        "{} {} c{} seed={} priority={} ran={} {} attempts={} {} [{}] '{}' {} {} {} {}",
-        id.to_string(), row.sweep.to_string(), row.candidate, row.seed, row.priority, row.run_ms,
-        storage::trial_state_name(row.state), row.attempts, row.failures_json, row.end_class,
-        row.message, row.objective ? fmt::format("{}", *row.objective) : "-", row.created_ms,
-        row.started_ms, row.ended_ms);
+    text +=
+        fmt::format("{} {} c{} seed={} priority={} ran={} {} attempts={} {} [{}] '{}' {} {} {} {}",
+                    id.to_string(), row.sweep.to_string(), row.candidate, row.seed, row.priority,
+                    row.run_ms, storage::trial_state_name(row.state), row.attempts,
+                    row.failures_json, protocol::end_class_name(row.end_class), row.message,
+                    row.objective ? fmt::format("{}", *row.objective) : "-", row.created_ms,
+                    row.started_ms, row.ended_ms);
     for (const auto& [name, value] : row.final_values) text += fmt::format(" {}={}", name, value);
     for (const auto& [end, workers] : trial.failed_on) {
       for (const WorkerId w : workers) {

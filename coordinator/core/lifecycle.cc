@@ -150,8 +150,7 @@ void retry_or_fail(Transition& t, Trial& trial, const Sweep& sweep, const Outcom
     queue_trial(t, trial, decision.delay_ms);
     return;
   }
-  const std::string_view end_class = protocol::end_class_name(outcome.end);
-  finish_trial(t, trial, TrialState::kFailed, end_class,
+  finish_trial(t, trial, TrialState::kFailed, outcome.end,
                fmt::format("{} ({})", outcome.message, decision.reason));
 }
 
@@ -208,8 +207,7 @@ TrialNote note_of(const storage::TrialRow& trial) {
     note.objective = trial.objective.value_or(note.objective);
     note.own_fault = true;  // without one
   } else if (trial.state == TrialState::kFailed) {
-    const auto end = protocol::parse_end_class(trial.end_class);
-    note.own_fault = !end.has_value() || scheduler::is_own_fault(*end);
+    note.own_fault = !trial.end_class || scheduler::is_own_fault(*trial.end_class);
   } else {
     note.own_fault = trial.state == TrialState::kStopped;
   }
@@ -259,8 +257,8 @@ void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms) {
           delay_ms > 0 ? fmt::format("waits {} ms", delay_ms) : "");
 }
 
-void finish_trial(Transition& t, Trial& trial, TrialState final_state, std::string_view end_class,
-                  std::string message) {
+void finish_trial(Transition& t, Trial& trial, TrialState final_state,
+                  std::optional<EndClass> end_class, std::string message) {
   Sweep& sweep = t.sweep_of(trial);
   if (trial.row.state == TrialState::kQueued) {
     unindex_queued(t.state, sweep, trial);
@@ -497,7 +495,7 @@ void close_attempt(Transition& t, Trial& trial) {
   room_was_made(t.state, trial);
   storage::AttemptRow& attempt = trial.live->row;
   attempt.state = AttemptState::kEnded;
-  attempt.end_class = end_class;
+  attempt.end_class = outcome.end;
   attempt.message = outcome.message;
   attempt.ended_ms = t.now.wall_ms;
   t.touch(attempt);
@@ -506,7 +504,7 @@ void close_attempt(Transition& t, Trial& trial) {
                                   : fmt::format("{}: {}", end_class, outcome.message));
   const LiveAttempt ended = std::move(*trial.live);
   trial.live.reset();
-  trial.row.end_class = end_class;
+  trial.row.end_class = outcome.end;
   trial.row.message = outcome.message;
   trial.row.run_ms += std::max<std::int64_t>(0, t.now.mono_ms - ended.began_ms);
   judge_workers(t, trial, ended, outcome, verdict);
@@ -514,11 +512,11 @@ void close_attempt(Transition& t, Trial& trial) {
   const std::int64_t trial_ms = sweep.spec->limits.trial_ms;
   if (outcome.end == EndClass::kCompleted) {
     trial.row.objective = trial.row.final_values.at("validation_loss");
-    finish_trial(t, trial, TrialState::kCompleted, end_class, outcome.message);
+    finish_trial(t, trial, TrialState::kCompleted, outcome.end, outcome.message);
   } else if (cancelled) {
-    finish_trial(t, trial, TrialState::kCancelled, end_class, "cancelled by request");
+    finish_trial(t, trial, TrialState::kCancelled, outcome.end, "cancelled by request");
   } else if (trial_ms > 0 && trial.row.run_ms >= trial_ms) {
-    finish_trial(t, trial, TrialState::kFailed, protocol::end_class_name(EndClass::kTimeout),
+    finish_trial(t, trial, TrialState::kFailed, EndClass::kTimeout,
                  fmt::format("its attempts ran for {} s together, and limits.trial is {} s{}{}",
                              trial.row.run_ms / 1'000, trial_ms / 1'000,
                              outcome.message.empty() ? "" : "; the last ended: ", outcome.message));

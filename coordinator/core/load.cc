@@ -261,7 +261,7 @@ void load_failed_on(Trial& trial, const Attempts& attempts) {
   auto left = trial.failures;
   for (auto it = attempts.rbegin(); it != attempts.rend(); ++it) {
     const storage::AttemptRow& row = **it;
-    const auto end = protocol::parse_end_class(row.end_class);
+    const auto& end = row.end_class;
     if (row.state != AttemptState::kEnded || !end || !scheduler::is_own_fault(*end)) continue;
     if (left[*end]-- > 0) trial.failed_on[*end].insert(worker_of_end(row));
   }
@@ -271,7 +271,7 @@ void load_failed_on(Trial& trial, const Attempts& attempts) {
 /// at most the whole of it should the clock have jumped.
 std::int64_t backoff_left(const State& state, const Trial& trial, const storage::AttemptRow& last,
                           Now now) {
-  const auto end = protocol::parse_end_class(last.end_class);
+  const auto& end = last.end_class;
   if (!end) return 0;
   const auto failures = trial.failures.find(*end);
   if (failures == trial.failures.end()) return 0;

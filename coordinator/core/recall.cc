@@ -45,7 +45,7 @@ void cancel_unreadable(Transition& t, UnreadableSweep& sweep) {
   for (storage::AttemptRow& row : sweep.live) {
     row.state = storage::AttemptState::kEnded;
     row.stop_reason = protocol::StopReason::kCancelled;
-    row.end_class = protocol::end_class_name(protocol::EndClass::kStopped);
+    row.end_class = protocol::EndClass::kStopped;
     row.message = "cancelled by request";
     row.ended_ms = t.now.wall_ms;
     t.append(row);

@@ -63,7 +63,7 @@ void step_into(State& state, const Event& event, Now now, Changes& changes);
 void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms);
 /// Makes a trial final; tells the search and completes the sweep when it was the last.
 void finish_trial(Transition& t, Trial& trial, storage::TrialState final_state,
-                  std::string_view end_class, std::string message);
+                  std::optional<protocol::EndClass> end_class, std::string message);
 /// Gives `trial` a new attempt on `workers`, its demand on each of them, and sends it: all or
 /// nothing. REQUIRES: queued, slots free.
 void assign(Transition& t, Trial& trial, const std::vector<WorkerId>& workers);

@@ -276,7 +276,8 @@ Result<LogPiece> Views::log(TrialId trial, std::uint32_t attempt, std::uint64_t 
   piece.next_offset = piece.offset + piece.bytes.size();
   piece.ended =
       chosen->state == storage::AttemptState::kEnded && piece.next_offset >= chosen->log_bytes;
-  if (chosen->state == storage::AttemptState::kEnded) piece.end_class = chosen->end_class;
+  if (chosen->state == storage::AttemptState::kEnded)
+    piece.end_class = protocol::end_class_name(chosen->end_class);
   if (offset == 0) {  // whoever goes on reading knows it
     TAILOR_ASSIGN_OR_RETURN(auto names, worker_names());
     piece.worker_name = names[chosen->worker];

@@ -136,10 +136,10 @@ void Metrics::on_commit(std::span<const storage::Mutation> batch, double seconds
     ++events;
     if (event->kind != storage::EventKind::kAttemptEnded) continue;
     const auto found = ended.find(AttemptId{event->trial, event->attempt});
-    const std::string end_class = found == ended.end() || found->second->end_class.empty()
-                                      ? "unknown"
-                                      : found->second->end_class;
-    impl_->attempts.Add({{"class", end_class}}).Increment();
+    const std::string_view end_class = found == ended.end() || !found->second->end_class
+                                           ? "unknown"
+                                           : protocol::end_class_name(*found->second->end_class);
+    impl_->attempts.Add({{"class", std::string(end_class)}}).Increment();
   }
   if (events > 0) impl_->events.Increment(events);
 }

@@ -179,7 +179,7 @@ v1::Trial to_proto(const engine::TrialView& view) {
   out.set_seed(view.row.seed);
   out.set_state(to_proto(view.row.state));
   out.set_attempts(view.row.attempts);
-  out.set_end_class(utf8(view.row.end_class));
+  out.set_end_class(std::string(protocol::end_class_name(view.row.end_class)));
   out.set_message(bounded(view.row.message));
   if (view.row.objective.has_value()) out.set_objective(*view.row.objective);
   for (const auto& [name, value] : view.row.final_values)
@@ -199,7 +199,7 @@ v1::Attempt to_proto(const engine::AttemptView& view) {
   out.set_worker_name(utf8(view.worker_name));
   for (const std::uint32_t slot : view.row.slots) out.add_slots(slot);
   out.set_state(std::string(storage::attempt_state_name(view.row.state)));
-  out.set_end_class(utf8(view.row.end_class));
+  out.set_end_class(std::string(protocol::end_class_name(view.row.end_class)));
   out.set_message(bounded(view.row.message));
   out.set_assigned_ms(view.row.assigned_ms);
   out.set_ended_ms(view.row.ended_ms);

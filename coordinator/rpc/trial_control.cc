@@ -26,11 +26,11 @@ using ControlCall = Call<v1::ControlTrialsResponse>;
 /// Trials to act on, ascending, and how the last attempt of each ended.
 struct Chosen {
   std::vector<TrialId> trials;
-  std::unordered_map<std::uint64_t, std::string> end_classes;  // by trial; "" = not in it
+  std::unordered_map<std::uint64_t, protocol::EndClass> end_classes;  // by trial, if there is one
 
   void add(const storage::TrialRow& row) {
     trials.push_back(row.id);
-    if (!row.end_class.empty()) end_classes.emplace(row.id.value, row.end_class);
+    if (row.end_class) end_classes.emplace(row.id.value, *row.end_class);
   }
 };
 
@@ -38,7 +38,7 @@ struct Chosen {
 struct Filter {
   SweepId sweep;
   std::set<storage::TrialState> states;  // empty = all
-  std::set<std::string, std::less<>> end_classes;
+  std::set<std::optional<protocol::EndClass>> end_classes;
   std::set<std::uint32_t> candidates;
   std::set<std::uint64_t> seeds;
 
@@ -82,8 +82,8 @@ Result<Filter> read_filter(const storage::Store& store, SweepId sweep,
     if (state) filter.states.insert(*state);
   }
   for (const std::string& name : given.end_classes()) {
-    TAILOR_RETURN_IF_ERROR(status_of(protocol::parse_end_class(name)));
-    filter.end_classes.insert(name);
+    TAILOR_ASSIGN_OR_RETURN(const protocol::EndClass end, protocol::parse_end_class(name));
+    filter.end_classes.insert(end);
   }
   filter.seeds.insert(given.seeds().begin(), given.seeds().end());
   if (given.candidates_size() > 0) {
@@ -185,7 +185,9 @@ class TrialControl : public std::enable_shared_from_this<TrialControl> {
     for (const TrialId id : outcome.trials) {
       if (static_cast<std::size_t>(out_.trials_size()) < kNamesShown) out_.add_trials(id.value);
       const auto found = chosen_.end_classes.find(id.value);
-      ++(*out_.mutable_by_class())[found == chosen_.end_classes.end() ? "" : found->second];
+      const std::string_view name =
+          found == chosen_.end_classes.end() ? "" : protocol::end_class_name(found->second);
+      ++(*out_.mutable_by_class())[std::string(name)];
     }
     for (const auto& [sweep, hit] : outcome.targets) {
       v1::ControlTrialsResponse::Target& target = target_of(sweep.value);

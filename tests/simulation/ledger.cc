@@ -87,7 +87,8 @@ void Ledger::committed_attempt(const storage::AttemptRow& row) {
   if (row.acked_sequence < before.acked_sequence || row.log_bytes < before.log_bytes) {
     c_.fail(fmt::format("{} forgot reports", id));
   }
-  if (row.state == AttemptState::kEnded) c_.count("attempt " + row.end_class);
+  if (row.state == AttemptState::kEnded)
+    c_.count("attempt " + std::string(protocol::end_class_name(row.end_class)));
   found->second = row;
 }
 
@@ -203,7 +204,7 @@ void Ledger::acknowledged(const protocol::ReportsAck& ack) {
 
 void Ledger::check_completed() {
   for (const auto& [id, row] : attempts_) {
-    if (row.end_class != "completed") continue;
+    if (row.end_class != protocol::EndClass::kCompleted) continue;
     for (const auto& [sequence, report] : written_[ref_of_.at(id)]) {
       if (!stored(id, report)) {
         return c_.fail(

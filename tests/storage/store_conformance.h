@@ -110,7 +110,7 @@ TEST_P(StoreConformance, ARowWithAKnownKeyReplacesTheOldOneWhole) {
   sweep.ended_ms = 77;
   TrialRow trial = make_trial(1);
   trial.state = TrialState::kFailed;
-  trial.end_class = "oom";
+  trial.end_class = protocol::EndClass::kOom;
   trial.priority = 0;
   AttemptRow attempt = make_attempt(1, 1);
   attempt.state = AttemptState::kEnded;

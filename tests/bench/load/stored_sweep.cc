@@ -118,7 +118,7 @@ class Writer {
     trial.state = storage::TrialState::kCompleted;
     trial.attempts = 1;
     trial.failures_json = "{}";
-    trial.end_class = "completed";
+    trial.end_class = protocol::EndClass::kCompleted;
     trial.objective = 3 - 1e-5 * candidate + 0.01 * rng_.normal();
     trial.final_values = {{"validation_loss", *trial.objective}, {"tokens_per_s", 1e5}};
     trial.created_ms = trial.started_ms = kBegin;
@@ -131,7 +131,7 @@ class Writer {
     attempt.slots = {0};
     attempt.state = storage::AttemptState::kEnded;
     attempt.acked_sequence = static_cast<std::uint64_t>(sweep_.points) + 2;
-    attempt.end_class = "completed";
+    attempt.end_class = protocol::EndClass::kCompleted;
     attempt.started_json = R"({"data_hash":"d","version":"bench"})";
     attempt.assigned_ms = kBegin;
     attempt.ended_ms = kBegin + 500;

@@ -43,7 +43,7 @@ TrialRow in_state(std::uint32_t candidate, std::uint64_t seed, TrialState state)
 
 TrialRow failed_with(std::uint32_t candidate, std::uint64_t seed, const std::string& end_class) {
   TrialRow row = in_state(candidate, seed, TrialState::kFailed);
-  row.end_class = end_class;
+  row.end_class = protocol::parse_end_class(end_class).value();
   return row;
 }
 

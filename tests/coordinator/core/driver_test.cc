@@ -124,7 +124,7 @@ TEST(Driver, AHeartbeatThatArrivedInTimeRenewsHoweverLateItIsDealtWith) {
   EXPECT_EQ(shell.last.call_again_ms, shell.now.mono_ms + 10);
   shell.pass(10);
   shell.run();
-  EXPECT_EQ(shell.state().trials.at(TrialId{1}).row.end_class, "lease_lost");
+  EXPECT_EQ(shell.state().trials.at(TrialId{1}).row.end_class, protocol::EndClass::kLeaseLost);
 }
 
 TEST(Driver, NoLeaseEndsWhileMessagesThatArrivedBeforeItsEndStillWait) {

@@ -34,7 +34,8 @@ struct Gang : Harness {
            {protocol::StartedReport{}, protocol::MetricReport{step, 64, {{"train_loss", 1.0}}}});
   }
   std::string attempt_end(std::size_t index = 0) const {
-    return store.attempts(TrialId{1}).value().at(index).end_class;
+    return std::string(
+        protocol::end_class_name(store.attempts(TrialId{1}).value().at(index).end_class));
   }
   /// Stops that went to a session in the last step.
   std::vector<protocol::Stop> stops_to(SessionId session) const {

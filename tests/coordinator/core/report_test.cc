@@ -182,7 +182,7 @@ TEST(Ends, ACompletedTrialHasItsObjectiveAndFreesItsSlot) {
   const auto row = h.store.trial(TrialId{1}).value();
   EXPECT_EQ(row.objective, 2.75);
   EXPECT_EQ(row.final_values.at("validation_loss"), 2.75);
-  EXPECT_EQ(row.end_class, "completed");
+  EXPECT_EQ(row.end_class, protocol::EndClass::kCompleted);
   EXPECT_FALSE(h.state.workers.at(WorkerId{1}).slots[0].held_by);
   EXPECT_EQ(h.sweep_state(), SweepState::kCompleted);
   EXPECT_EQ(h.sent<protocol::ReportsAck>().at(0).through_sequence, 3u);
@@ -201,7 +201,7 @@ TEST(Ends, CompletedWithANanObjectiveIsAFailureOfClassNan) {
       h.session, h.live(1), 1,
       {protocol::EndReport{EndClass::kCompleted, "", 16, {{"validation_loss", std::nan("")}}}});
   EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
-  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, "nan");
+  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, protocol::EndClass::kNan);
 }
 
 TEST(Ends, AFailureIsTriedAgainAfterABackOffAndThenGivenUp) {
@@ -298,7 +298,7 @@ TEST(Reports, ThatCannotBeStoredEndTheirAttemptWithTheReasonAndNothingElse) {
     h.report(h.session, ref, 1, {protocol::StartedReport{}, metric(1), bad.body, metric(3)});
     EXPECT_EQ(h.trial_state(1), TrialState::kFailed) << bad.name;
     const auto row = h.store.attempts(TrialId{1}).value().at(0);
-    EXPECT_EQ(row.end_class, "user") << bad.name;
+    EXPECT_EQ(row.end_class, protocol::EndClass::kUser) << bad.name;
     EXPECT_EQ(row.acked_sequence, 2u) << bad.name;
     EXPECT_THAT(row.message, HasSubstr("report 3 is not valid")) << bad.name;
     EXPECT_THAT(row.message, HasSubstr(bad.says)) << bad.name;
@@ -366,7 +366,7 @@ TEST(Reports, StartingOverAlthoughThereIsACheckpointIsSaid) {
 TEST(Ends, AStopThatNobodyAskedForIsAPreemption) {
   OneRunning h;
   h.finish(h.session, 1, EndClass::kStopped);
-  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, "preempted");
+  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, protocol::EndClass::kPreempted);
   EXPECT_EQ(h.state.trials.at(TrialId{1}).failures.at(EndClass::kPreempted), 1);
   EXPECT_EQ(h.trial_state(1), TrialState::kRunning) << "and the trial goes on at once";
   EXPECT_EQ(h.live(1).attempt.number, 2u);

@@ -145,7 +145,7 @@ TEST(Limits, ATrialThatUsedUpItsTimeFailsWithTheReason) {
   h.advance(20'000);
   h.report(w, h.live(1), 1, {EndReport{EndClass::kTimeout, "out of time", 3, {}}});
   EXPECT_EQ(h.trial_state(1), TrialState::kFailed);
-  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, "timeout");
+  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, protocol::EndClass::kTimeout);
   EXPECT_THAT(h.store.trial(TrialId{1}).value().message,
               HasSubstr("ran for 60 s together, and limits.trial is 60 s"));
 }
@@ -170,7 +170,7 @@ TEST(Limits, OfAWorkerThatDoesNotEnforceThemAreEnforcedFromHere) {
   EXPECT_EQ(h.state.trials.at(TrialId{1}).live->stop_reason, StopReason::kTimeout);
   h.report(w, h.live(1), 4, {EndReport{EndClass::kStopped, "", 2, {}}});
   const auto row = h.store.attempts(TrialId{1}).value().at(0);
-  EXPECT_EQ(row.end_class, "timeout");
+  EXPECT_EQ(row.end_class, protocol::EndClass::kTimeout);
   EXPECT_THAT(row.message, HasSubstr("180 s since its last step"));
   EXPECT_EQ(h.state.trials.at(TrialId{1}).failures.at(EndClass::kTimeout), 1);
 }

@@ -53,7 +53,7 @@ TEST(Session, ASilentWorkerLosesItsLeaseAndTheTrialGoesElsewhere) {
   EXPECT_EQ(h.state.deadlines.earliest(), h.now.mono_ms + 30'000);
   h.send(other, Heartbeat{});
   h.advance(30'000);
-  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, "lease_lost");
+  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, protocol::EndClass::kLeaseLost);
   EXPECT_TRUE(h.sent<protocol::Stop>().at(0).discard);
   EXPECT_EQ(h.live(1).attempt.number, 2u);
   EXPECT_GT(h.live(1).token, first.token);
@@ -68,7 +68,7 @@ TEST(Session, AnAbsentWorkerIsANodeLostAfterOneLease) {
   EXPECT_EQ(h.trial_state(1), TrialState::kRunning);
   h.advance(1);
   EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
-  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, "node_lost");
+  EXPECT_EQ(h.store.trial(TrialId{1}).value().end_class, protocol::EndClass::kNodeLost);
   EXPECT_THAT(h.event_kinds(), Contains("worker_lost"));
 }
 
@@ -115,7 +115,7 @@ TEST(Session, AWorkerThatComesBackWithoutAnAttemptThatRanEndsItAtOnce) {
   h.report(w, h.live(1), 1, {protocol::StartedReport{}});
   h.disconnect(w);
   h.connect("w1", 1, {}, "i2");
-  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, "node_lost");
+  EXPECT_EQ(h.store.attempts(TrialId{1}).value().at(0).end_class, protocol::EndClass::kNodeLost);
   EXPECT_EQ(h.live(1).attempt.number, 2u)
       << "queued and placed again without waiting for the lease";
 }

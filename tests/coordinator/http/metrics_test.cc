@@ -14,7 +14,7 @@ TEST(Metrics, CountsAnEndedAttemptOnceWhateverIsWrittenOfItLater) {
   storage::AttemptRow attempt;
   attempt.id = {TrialId{3}, 1};
   attempt.state = storage::AttemptState::kEnded;
-  attempt.end_class = "oom";
+  attempt.end_class = protocol::EndClass::kOom;
   storage::EventRow event;
   event.kind = storage::EventKind::kAttemptEnded;
   event.trial = TrialId{3};

@@ -52,7 +52,9 @@ void fill(storage::Store& store) {
     const auto candidate = static_cast<std::uint32_t>((id - 1) / kSeeds);
     TrialRow row = make_trial(id, 1, candidate, id % kSeeds + 1);
     row.state = id % 3 == 0 ? TrialState::kFailed : TrialState::kCompleted;
-    row.end_class = id % 3 != 0 ? "completed" : id % 2 == 0 ? "oom" : "nan";
+    row.end_class = id % 3 != 0   ? protocol::EndClass::kCompleted
+                    : id % 2 == 0 ? protocol::EndClass::kOom
+                                  : protocol::EndClass::kNan;
     row.message = std::string(200, 'm');
     batch.emplace_back(row);
     if (batch.size() == 50'000) commit(batch);
