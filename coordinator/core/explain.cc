@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -89,7 +90,7 @@ std::string out_text(const State& state, const Worker& worker, Now now) {
         : pause          ? fmt::format("; one trial tries it in {}", seconds(*pause - now.mono_ms))
         : is_probed(worker)
             ? "; one trial tries it"
-            : fmt::format("; `tailor workers release {}` ends that", worker.row.id.to_string()));
+            : fmt::format("; `tailor release {}` ends that", worker.row.id.to_string()));
   }
   if (!worker.unfit.empty()) return "wants no work: " + cut(worker.unfit);
   if (worker.silent) return "fell silent and lost a lease";
@@ -103,13 +104,13 @@ std::string out_text(const State& state, const Worker& worker, Now now) {
 /// What stands between a demand and the connected workers, counted by worker.
 struct Survey {
   std::size_t connected = 0;
-  std::size_t enough_slots = 0;   ///< have so many slots of the kind and size in all
-  std::size_t enough_memory = 0;  ///< of those
-  std::size_t labelled = 0;       ///< of those
-  std::size_t taking = 0;         ///< of those, may be given work
-  std::size_t free = 0;           ///< of those, have it free
-  std::size_t kept = 0;           ///< of those, but it is kept for another trial
-  std::vector<std::string> out;   ///< who is not given work, and why
+  std::size_t enough_slots = 0;            ///< have so many slots of the kind and size in all
+  std::size_t enough_memory = 0;           ///< of those
+  std::size_t labelled = 0;                ///< of those
+  std::size_t taking = 0;                  ///< of those, may be given work
+  std::size_t free = 0;                    ///< of those, have it free
+  std::size_t kept = 0;                    ///< of those, but it is kept for another trial
+  std::map<std::string, std::string> out;  ///< who is not given work, and why
 };
 
 /// The worker with nothing running, without one of its properties.
@@ -142,7 +143,9 @@ Survey survey(const State& state, const scheduler::Demand& demand, TrialId trial
     if (!scheduler::fits(whole, demand)) continue;
     ++s.labelled;
     if (!takes_work(state, worker)) {
-      s.out.push_back(fmt::format("{} {}", worker.row.name, out_text(state, worker, now)));
+      if (s.out.size() <= kWhyDetailsMax) {
+        s.out.emplace("worker " + worker.row.name, out_text(state, worker, now));
+      }
       continue;
     }
     ++s.taking;
@@ -159,7 +162,7 @@ Survey survey(const State& state, const scheduler::Demand& demand, TrialId trial
 struct Reason {
   WhyCode code = WhyCode::kBehind;
   std::string text;
-  std::vector<std::string> details;
+  std::map<std::string, std::string> details;
 };
 
 /// What the cluster lacks to run the trial now; kBehind when it lacks nothing.
@@ -246,15 +249,15 @@ Reason queued_reason(const State& state, const Sweep& sweep, const Trial& trial,
                                               : fmt::format("{} trials were", trial.makes_room)),
             {}};
   }
-  if (waits_for_holder(state, trial)) {
+  const auto until = state.deadlines.at(DeadlineKind::kHolder, trial.row.id.value);
+  if (until && waits_for_holder(state, trial)) {
     const Worker& holder = state.workers.at(trial.checkpoint->worker);
-    const auto until = state.deadlines.at(DeadlineKind::kHolder, trial.row.id.value);
     return {WhyCode::kHolder,
             fmt::format("its checkpoint of step {} lies in the trials folder of {}, which {}; in "
                         "{} it starts over elsewhere",
                         trial.checkpoint->step, holder.row.name,
                         holder.session == 0 ? "is not connected" : "has nothing free",
-                        seconds(until.value_or(now.mono_ms) - now.mono_ms)),
+                        seconds(*until - now.mono_ms)),
             {}};
   }
   Reason reason = lack(state, sweep, trial, now);
@@ -280,7 +283,7 @@ Why explain_queued(const State& state, const Sweep& sweep, const Trial& trial, N
   const bool ready = sweep.ready.contains({-std::int64_t{trial.row.priority}, trial.row.id});
   why.since_ms = ready ? wall_of(trial.ready_since_ms, now) : trial.row.created_ms;
   if (const std::int64_t priority = priority_of(sweep, trial); priority != 0) {
-    why.details.push_back(fmt::format("priority {}", priority));
+    why.details.emplace("priority", std::to_string(priority));
   }
   return why;
 }
@@ -308,10 +311,10 @@ Why explain_running(const State& state, const Sweep& sweep, const Trial& trial, 
     why.sentence += fmt::format(" and {} more, {} ranks together", live.members.size() - 1,
                                 sweep.demand.all_slots());
     for (const Member& member : live.members) {
-      why.details.push_back(
-          fmt::format("ranks {} to {} on {}{}", member.row.first_rank,
-                      member.row.first_rank + member.row.ranks - 1,
-                      state.workers.at(member.row.worker).row.name,
+      why.details.emplace(
+          fmt::format("ranks {} to {}", member.row.first_rank,
+                      member.row.first_rank + member.row.ranks - 1),
+          fmt::format("on {}{}", state.workers.at(member.row.worker).row.name,
                       member.row.ended
                           ? fmt::format(": ended ({})", protocol::end_class_name(*member.row.ended))
                           : ""));
@@ -321,8 +324,8 @@ Why explain_running(const State& state, const Sweep& sweep, const Trial& trial, 
     why.code = WhyCode::kAssigned;
     why.sentence += "; its trainer has not reported yet";
   } else if (live.step >= 0) {
-    why.details.push_back(
-        fmt::format("step {}, {} ago", live.step, seconds(now.mono_ms - live.progress_ms)));
+    why.details.emplace(
+        "step", fmt::format("{}, {} ago", live.step, seconds(now.mono_ms - live.progress_ms)));
   }
   const bool some_ended = std::any_of(live.members.begin(), live.members.end(),
                                       [](const Member& m) { return m.row.ended.has_value(); });
@@ -340,19 +343,30 @@ Why explain_running(const State& state, const Sweep& sweep, const Trial& trial, 
   }
   const sweep::LimitSpec& limits = sweep.spec->limits;
   if (limits.progress_ms > 0) {
-    why.details.push_back("without a new step it is ended after " + seconds(limits.progress_ms));
+    why.details.emplace("progress limit",
+                        "without a new step it is ended after " + seconds(limits.progress_ms));
   }
   if (limits.attempt_ms > 0 || limits.trial_ms > 0) {
     const std::int64_t ran = now.mono_ms - live.began_ms;
-    why.details.push_back(fmt::format("has run for {}, with earlier attempts {}", seconds(ran),
-                                      seconds(ran + trial.row.run_ms)));
+    why.details.emplace("run time", fmt::format("{}, with earlier attempts {}", seconds(ran),
+                                                seconds(ran + trial.row.run_ms)));
   }
   return why;
 }
 
-Why explain_final(const storage::TrialRow& row) {
+Why explain_trial(const State& state, const Trial& trial, Now now) {
+  const Sweep& sweep = state.sweeps.at(trial.row.sweep);
+  if (trial.row.state == TrialState::kQueued) return explain_queued(state, sweep, trial, now);
+  if (trial.row.state == TrialState::kRunning) return explain_running(state, sweep, trial, now);
+  return why_ended(trial.row);
+}
+
+}  // namespace
+
+Why why_ended(const storage::TrialRow& row) {
   const std::string id = row.id.to_string();
   Why why;
+  why.state = row.state;
   why.since_ms = row.ended_ms;
   switch (row.state) {
     case TrialState::kCompleted:
@@ -380,27 +394,12 @@ Why explain_final(const storage::TrialRow& row) {
   return why;
 }
 
-Why explain_trial(const State& state, const Trial& trial, Now now) {
-  const Sweep& sweep = state.sweeps.at(trial.row.sweep);
-  if (trial.row.state == TrialState::kQueued) return explain_queued(state, sweep, trial, now);
-  if (trial.row.state == TrialState::kRunning) return explain_running(state, sweep, trial, now);
-  return explain_final(trial.row);
-}
-
-}  // namespace
-
 std::string_view why_code_name(WhyCode code) {
   for (const auto& [item, name] : kWhyNames) {
     if (item == code) return name;
   }
   TAILOR_CHECK(false, "code={}", static_cast<int>(code));
   return {};
-}
-
-Why why_ended(const storage::TrialRow& trial) {
-  Why answer = explain_final(trial);
-  answer.state = trial.state;
-  return answer;
 }
 
 Why why(const State& state, TrialId id, Now now) {
@@ -425,8 +424,9 @@ Why why(const State& state, TrialId id, Now now) {
   answer.state = found->second.row.state;
   if (answer.details.size() > kWhyDetailsMax) {
     const std::size_t more = answer.details.size() - kWhyDetailsMax + 1;
-    answer.details.resize(kWhyDetailsMax - 1);
-    answer.details.push_back(fmt::format("and {} more", more));
+    answer.details.erase(std::next(answer.details.begin(), kWhyDetailsMax - 1),
+                         answer.details.end());
+    answer.details.emplace("more", std::to_string(more));
   }
   return answer;
 }
@@ -437,7 +437,7 @@ std::string explain(const State& state, TrialId id, Now now) {
 
 std::string text_of(const Why& answer) {
   std::string text = answer.sentence;
-  for (const std::string& detail : answer.details) text += "; " + detail;
+  for (const auto& [name, detail] : answer.details) text += fmt::format("; {}: {}", name, detail);
   return text;
 }
 

@@ -2,9 +2,9 @@
 // sentence for people, and few details. Pure; asked by people, so it may look at all workers.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "coordinator/core/state.h"
 
@@ -40,9 +40,10 @@ std::string_view why_code_name(WhyCode code);  ///< "paused", "back_off", ...
 struct Why {
   storage::TrialState state = storage::TrialState::kQueued;
   WhyCode code = WhyCode::kUnknown;
-  std::string sentence;              ///< complete by itself, names the trial
-  WallMs since_ms = 0;               ///< since when the state holds; 0 = not known
-  std::vector<std::string> details;  ///< at most kWhyDetailsMax lines, each bounded
+  std::string sentence;  ///< complete by itself, names the trial
+  WallMs since_ms = 0;   ///< since when the state holds; 0 = not known
+  /// Facts by name, each bounded, at most kWhyDetailsMax: {"worker node7": "is draining"}.
+  std::map<std::string, std::string> details;
 };
 inline constexpr std::size_t kWhyDetailsMax = 8;
 

@@ -230,10 +230,7 @@ void set_trial_state(Transition& t, Trial& trial, TrialState next) {
 void make_ready(Transition& t, Sweep& sweep, Trial& trial) {
   sweep.ready.insert({-std::int64_t{trial.row.priority}, trial.row.id});
   trial.ready_since_ms = t.now.mono_ms;
-  if (!checkpoint_folder(t.state, trial).empty()) {
-    t.state.deadlines.set(DeadlineKind::kHolder, trial.row.id.value,
-                          t.now.mono_ms + t.state.options.holder_wait_ms);
-  }
+  trial.may_start_over = false;
   t.placement_changed = true;
 }
 

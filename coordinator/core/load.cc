@@ -289,16 +289,12 @@ Status load_checkpoint(Trial& trial, const storage::CheckpointRow& row, const At
   return damaged("a checkpoint of {} belongs to no attempt", row.attempt.to_string());
 }
 
-/// Queued trials that do not back off may be placed; the wait for their checkpoints begins anew.
+/// Queued trials that do not back off may be placed.
 void load_ready(State& state, Trial& trial, Now now) {
   if (trial.row.state != TrialState::kQueued) return;
-  const std::uint64_t id = trial.row.id.value;
-  if (state.deadlines.contains(DeadlineKind::kBackoff, id)) return;
+  if (state.deadlines.contains(DeadlineKind::kBackoff, trial.row.id.value)) return;
   state.sweeps.at(trial.row.sweep).ready.insert({-std::int64_t{trial.row.priority}, trial.row.id});
   trial.ready_since_ms = now.mono_ms;
-  if (!checkpoint_folder(state, trial).empty()) {
-    state.deadlines.set(DeadlineKind::kHolder, id, now.mono_ms + state.options.holder_wait_ms);
-  }
 }
 
 /// What is left of the time before a quarantined worker is tried.

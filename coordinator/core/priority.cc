@@ -75,14 +75,17 @@ std::uint32_t suitable(const scheduler::Offer& offer, const scheduler::Demand& d
 /// Keeps slots for the first trial of the sweep. Cost: linear in the workers; once in
 /// `reserve_after_ms` for a sweep whose trials do not fit.
 void reserve_for(Transition& t, const Sweep& sweep, const Trial& trial) {
-  std::vector<std::pair<std::uint32_t, WorkerId>> able;  // slots that are still missing
+  std::vector<std::pair<std::uint32_t, WorkerId>> able;  // the fewest slots missing first
+  const std::string folder = checkpoint_folder(t.state, trial);
   for (const auto& [session, id] : t.state.worker_by_session) {
     const Worker& worker = t.state.workers.at(id);
     if (!takes_work(t.state, worker) || worker.reserved_for.valid()) continue;
     if (!worker.row.quarantine.empty()) continue;
     if (!scheduler::fits(whole_offer(worker), sweep.demand)) continue;
     const std::uint32_t free = suitable(offer_of(t.state, worker, {}), sweep.demand);
-    able.emplace_back(sweep.demand.slots - std::min(free, sweep.demand.slots), id);
+    // One that can read its checkpoint comes first, whatever is missing there.
+    const bool near = !folder.empty() && folder_of(worker) == folder;
+    able.emplace_back(near ? 0 : 1 + sweep.demand.slots - std::min(free, sweep.demand.slots), id);
   }
   if (able.size() < sweep.demand.workers) return;
   std::sort(able.begin(), able.end());
@@ -187,7 +190,7 @@ void preempt_for(Transition& t, Sweep& sweep) {
     Trial& trial = t.state.trials.at(id);
     ++wanted;
     if (parallel > 0 && wanted > static_cast<std::uint64_t>(parallel)) return;
-    if (trial.makes_room > 0) continue;
+    if (trial.makes_room > 0 || waits_for_holder(t.state, trial)) continue;
     const std::int64_t priority = priority_of(sweep, trial);
     if (t.state.preemptible.empty() || t.state.preemptible.begin()->priority >= priority) return;
     if (t.state.making_room.size() >= t.state.options.preempting_max) return;

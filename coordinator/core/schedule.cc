@@ -31,9 +31,9 @@ std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const
   const std::set<WorkerId> avoid = failed_on(trial);
   scheduler::Preference preference;
   preference.folder = checkpoint_folder(state, trial);
-  // Rank 0 alone reads the checkpoint: of a gang one member there is enough, and it is the first.
-  preference.only_folder =
-      sweep.demand.workers == 1 && !preference.folder.empty() && waits_for_holder(state, trial);
+  // Of a gang rank 0 alone reads the checkpoint: one member there is enough, and it is the first.
+  const bool waits = waits_for_holder(state, trial);
+  preference.only_folder = waits && sweep.demand.workers == 1;
   preference.avoid = avoid.empty() ? nullptr : &avoid;
   const auto reserved = state.reservations.find(trial.row.id);
   if (reserved != state.reservations.end()) {
@@ -43,9 +43,30 @@ std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const
       return takes_work(state, worker) &&
              scheduler::fits(offer_of(state, worker, trial.row.id), sweep.demand);
     });
-    if (all) return kept;
+    if (all) {
+      // Rank 0 first, where its checkpoint is.
+      std::vector<WorkerId> workers = kept;
+      std::stable_partition(workers.begin(), workers.end(), [&](WorkerId id) {
+        return folder_of(state.workers.at(id)) == preference.folder;
+      });
+      return workers;
+    }
   }
-  return state.offers.choose(sweep.demand, preference);
+  std::vector<WorkerId> workers = state.offers.choose(sweep.demand, preference);
+  if (waits && !workers.empty() &&
+      folder_of(state.workers.at(workers.front())) != preference.folder) {
+    return {};
+  }
+  return workers;
+}
+
+/// The wait has an end from when the trial could start over elsewhere: before, nothing is lost by
+/// it.
+void begin_wait_for_holder(Transition& t, const Sweep& sweep, const Trial& trial) {
+  const std::uint64_t id = trial.row.id.value;
+  if (t.state.deadlines.contains(DeadlineKind::kHolder, id)) return;
+  if (t.state.offers.choose(sweep.demand, {}).empty()) return;
+  t.state.deadlines.set(DeadlineKind::kHolder, id, t.now.mono_ms + t.state.options.holder_wait_ms);
 }
 
 /// A sweep while placing.
@@ -106,6 +127,7 @@ std::size_t place(Transition& t) {
       *first->user_slots += sweep.demand.all_slots();
       ++placed;
     } else if (waits_for_holder(t.state, trial)) {
+      if (!hopeless) begin_wait_for_holder(t, sweep, trial);
       ++first->next;  // the others of the sweep may do without
       first->blocked = ++first->passed_over > kPassedOverMax;
     } else {
@@ -143,7 +165,7 @@ std::string folder_of(const Worker& worker) {
 }
 
 bool waits_for_holder(const State& state, const Trial& trial) {
-  if (!state.deadlines.contains(DeadlineKind::kHolder, trial.row.id.value)) return false;
+  if (trial.may_start_over || checkpoint_folder(state, trial).empty()) return false;
   const Worker& holder = state.workers.at(trial.checkpoint->worker);
   return !holder.row.draining && holder.row.quarantine.empty();
 }

@@ -111,6 +111,7 @@ struct Trial {
   std::set<WorkerId> not_started_on;  ///< since a trainer of it was last up
   std::uint32_t not_started = 0;      ///< times, since then
   std::optional<CheckpointNote> checkpoint;
+  bool may_start_over = false;  ///< it has waited long enough for who can read its checkpoint
   MonotonicMs ready_since_ms = 0;   ///< while it is ready to be placed
   std::uint32_t makes_room = 0;     ///< attempts that are being stopped for this one
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning

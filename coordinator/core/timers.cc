@@ -61,8 +61,9 @@ void watch_all_limits(Transition& t) {
 }
 
 void wait_no_longer(Transition& t) {
-  while (t.state.deadlines.take_due(DeadlineKind::kHolder, t.now.mono_ms)) {
-    t.placement_changed = true;  // it may start over elsewhere
+  while (const auto due = t.state.deadlines.take_due(DeadlineKind::kHolder, t.now.mono_ms)) {
+    t.state.trials.at(TrialId{*due}).may_start_over = true;
+    t.placement_changed = true;
   }
 }
 

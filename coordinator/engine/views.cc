@@ -307,18 +307,18 @@ Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
   return comparisons_.get(sweep, chosen, objective);
 }
 
-Result<std::string> Views::explain(TrialId trial) const {
+Result<core::Why> Views::why(TrialId trial) const {
   TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
-  if (storage::is_final(row.state)) return core::text_of(core::why_ended(row));
+  if (storage::is_final(row.state)) return core::why_ended(row);
   TAILOR_ASSIGN_OR_RETURN(const core::Why why,
                           engine_.ask([id = row.id](const core::State& state, core::Now now) {
                             return core::why(state, id, now);
                           }));
   if (why.code == core::WhyCode::kUnknown) {  // it has ended since its row was read
     TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow ended, store_.trial(trial));
-    if (storage::is_final(ended.state)) return core::text_of(core::why_ended(ended));
+    if (storage::is_final(ended.state)) return core::why_ended(ended);
   }
-  return core::text_of(why);
+  return why;
 }
 
 std::vector<WorkerView> Views::workers() const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "coordinator/core/explain.h"
 #include "coordinator/engine/comparisons.h"
 #include "coordinator/engine/engine.h"
 #include "coordinator/engine/published.h"
@@ -102,7 +103,8 @@ class Views {
   /// others' tables before it (`Comparisons`): not for threads that answer health.
   Result<std::shared_ptr<const analysis::ComparisonTable>> compare(
       SweepId sweep, std::string_view baseline, std::string_view objective) const;
-  Result<std::string> explain(TrialId trial) const;
+  /// Why the trial is in its state, and what it waits for.
+  Result<core::Why> why(TrialId trial) const;
   /// These two wait for nobody.
   std::vector<WorkerView> workers() const;
   Totals totals() const;

@@ -125,8 +125,12 @@ Result<Json> get_log(const engine::Views& views, const Arguments& arguments) {
 
 Result<Json> get_why(const engine::Views& views, const Arguments& arguments) {
   TAILOR_ASSIGN_OR_RETURN(const TrialId id, trial_of(arguments.path[0]));
-  TAILOR_ASSIGN_OR_RETURN(const std::string text, views.explain(id));
-  return Json{{"text", text}};
+  TAILOR_ASSIGN_OR_RETURN(const core::Why why, views.why(id));
+  return Json{{"text", why.sentence},
+              {"state", storage::trial_state_name(why.state)},
+              {"reason", core::why_code_name(why.code)},
+              {"since_ms", why.since_ms},
+              {"details", why.details}};
 }
 
 Result<Json> get_series(const engine::Views& views, const Arguments& arguments) {

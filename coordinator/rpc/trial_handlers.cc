@@ -248,9 +248,15 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Explain(Context*,
                                                           v1::ExplainResponse* response) {
   return answer(reads_, "Explain", response, options_.on_call,
                 [this, id = TrialId{request->trial()}]() -> Result<v1::ExplainResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(const std::string text, views_.explain(id));
+                  TAILOR_ASSIGN_OR_RETURN(const core::Why why, views_.why(id));
                   v1::ExplainResponse out;
-                  out.set_text(protocol::cut(text, protocol::kMessageBytesMax));
+                  out.set_text(utf8(protocol::cut(why.sentence, protocol::kMessageBytesMax)));
+                  out.set_state(std::string(storage::trial_state_name(why.state)));
+                  out.set_reason(std::string(core::why_code_name(why.code)));
+                  out.set_since_ms(why.since_ms);
+                  for (const auto& [name, detail] : why.details) {
+                    (*out.mutable_details())[utf8(name)] = utf8(detail);
+                  }
                   return out;
                 });
 }

@@ -1,4 +1,6 @@
 // `tailor why`: the sentence says the true reason.
+#include "coordinator/core/explain.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +89,39 @@ TEST(Explain, SaysHowATrialEnded) {
   EXPECT_THAT(why(h, 1), HasSubstr("completed with validation loss 2.5"));
   EXPECT_THAT(why(h, 2), HasSubstr("failed (nan): it broke"));
   EXPECT_THAT(why(h, 3), HasSubstr("no trial t3"));
+}
+
+TEST(Explain, EveryReasonHasANameOfItsOwn) {
+  std::set<std::string_view> names;
+  for (int code = 0; code <= static_cast<int>(WhyCode::kCancelled); ++code) {
+    EXPECT_TRUE(names.insert(why_code_name(static_cast<WhyCode>(code))).second) << code;
+  }
+}
+
+TEST(Explain, SaysSinceWhenAndStaysShortWhateverWorkersAndTrainersSay) {
+  Harness h;
+  SweepFile file;
+  file.seeds = "count = 2";
+  file.retry = "oom = 5";
+  h.submit(file);
+  for (int i = 1; i <= 20; ++i) {
+    const SessionId w = h.connect("node" + std::to_string(i), 1);
+    protocol::Heartbeat unfit{1, {}};
+    unfit.unfit = std::string(100'000, 'x');
+    h.send(w, unfit);
+    if (i == 1) {
+      h.report(w, h.live(1), 1,
+               {protocol::StartedReport{},
+                protocol::EndReport{EndClass::kOom, std::string(100'000, 'y'), 1, {}}});
+    }
+  }
+  h.advance(5'000);
+  const auto trial = h.state.trials.at(TrialId{1}).live ? TrialId{2} : TrialId{1};
+  const Why answer = core::why(h.state, trial, h.now);
+  EXPECT_LE(answer.details.size(), kWhyDetailsMax);
+  EXPECT_LE(explain(h.state, trial, h.now).size(), 5'000u);
+  EXPECT_GT(answer.since_ms, 0);
+  EXPECT_LE(answer.since_ms, h.now.wall_ms);
 }
 
 }  // namespace

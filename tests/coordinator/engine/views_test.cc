@@ -288,10 +288,11 @@ TEST_F(ViewsTest, ShowsWorkersWithTheirSlots) {
 
 TEST_F(ViewsTest, ExplainsWhyATrialWaits) {
   submit("taper");
-  const auto text = views_->explain(TrialId{1});
-  ASSERT_TRUE(text.has_value());
-  EXPECT_THAT(*text, ::testing::HasSubstr("worker"));
-  EXPECT_EQ(views_->explain(TrialId{77}).error().code(), Code::kNotFound);
+  const auto why = views_->why(TrialId{1});
+  ASSERT_TRUE(why.has_value());
+  EXPECT_THAT(why->sentence, ::testing::HasSubstr("worker"));
+  EXPECT_EQ(why->code, core::WhyCode::kNoWorker);
+  EXPECT_EQ(views_->why(TrialId{77}).error().code(), Code::kNotFound);
 }
 
 TEST_F(ViewsTest, PagesTrialsWithTheNamesOfTheirCandidates) {
