@@ -38,7 +38,7 @@ void add_control(CLI::App& app, Context& context);  // pause, resume, cancel, re
 void add_compare(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
-void add_workers(CLI::App& app, Context& context);  // workers, drain
+void add_workers(CLI::App& app, Context& context);  // workers, drain, ...
 void add_profile(CLI::App& app, Context& context);
 void add_backup(CLI::App& app, Context& context);
 void add_shape(CLI::App& app, Context& context);

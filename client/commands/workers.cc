@@ -1,9 +1,11 @@
-// tailor workers, drain: the nodes that train.
+// tailor workers, drain, quarantine, release: the nodes that train.
 #include <fmt/format.h>
 
 #include <cstdlib>
 
+#include "base/clock.h"
 #include "base/ids.h"
+#include "base/text.h"
 #include "client/format.h"
 #include "client/table.h"
 
@@ -71,6 +73,121 @@ void note_skews(const Printer& out, const v1::ListWorkersResponse& workers) {
       skewed, skewed == 1 ? "" : "s", kSkewWarnMs / 1000, worst->name(), skew_text(*worst)));
 }
 
+struct ChangeOptions {
+  std::string worker;
+  std::string reason;
+  std::string in;  ///< duration
+  bool dry_run = false;
+};
+
+/// A command that changes one worker.
+struct Change {
+  const char* name;
+  const char* help;
+  const char* examples;
+  const char* doing;  ///< "draining"
+  const char* done;   ///< what follows the worker's name once it is so
+  void (*call)(Context& context, const std::string& worker, const ChangeOptions& options);
+};
+
+constexpr Change kDrain = {
+    "drain",
+    "Lets a worker finish what it runs and gives it nothing new.",
+    "  tailor drain node7\n  tailor drain w2 --dry-run\n  tailor drain node7 --in 6h",
+    "draining",
+    "is draining: it finishes what it runs and gets nothing new",
+    [](Context& context, const std::string& worker, const ChangeOptions& options) {
+      v1::DrainWorkerRequest request;
+      request.set_worker(worker);
+      if (!options.in.empty()) {
+        const auto wait_ms = parse_duration_ms(options.in);
+        if (!wait_ms) throw Failure(Exit::kUsage, "--in: " + wait_ms.error().message());
+        request.set_at_ms(SystemClock().wall_ms() + *wait_ms);
+      }
+      context.call<v1::DrainWorkerRequest, v1::DrainWorkerResponse>(
+          &v1::CoordinatorService::Stub::DrainWorker, request);
+    }};
+constexpr Change kQuarantine = {
+    "quarantine",
+    "Gives a worker no work until it is released; what runs there goes on.",
+    "  tailor quarantine node7 --reason \"fan is broken\"",
+    "taking out",
+    "is in quarantine: what runs there goes on, and it gets nothing new until it is released",
+    [](Context& context, const std::string& worker, const ChangeOptions& options) {
+      v1::QuarantineWorkerRequest request;
+      request.set_worker(worker);
+      request.set_reason(options.reason);
+      context.call<v1::QuarantineWorkerRequest, v1::QuarantineWorkerResponse>(
+          &v1::CoordinatorService::Stub::QuarantineWorker, request);
+    }};
+constexpr Change kRelease = {"release",
+                             "Ends the quarantine of a worker, whatever it was for.",
+                             "  tailor release node7",
+                             "releasing",
+                             "is released: it is given work again",
+                             [](Context& context, const std::string& worker, const ChangeOptions&) {
+                               v1::ReleaseWorkerRequest request;
+                               request.set_worker(worker);
+                               context.call<v1::ReleaseWorkerRequest, v1::ReleaseWorkerResponse>(
+                                   &v1::CoordinatorService::Stub::ReleaseWorker, request);
+                             }};
+
+void change(Context& context, const Change& change, const ChangeOptions& options) {
+  const auto all = all_workers(context);
+  const v1::WorkerInfo* found = find_worker(all, options.worker);
+  const Printer out = context.printer();
+  const std::string text =
+      found == nullptr
+          ? options.worker
+          : fmt::format("worker {} \"{}\" ({}, {} attempts running)",
+                        WorkerId{found->id()}.to_string(), found->name(),
+                        found->connected() ? "connected" : "not connected", found->running_size());
+  if (!options.dry_run || found == nullptr) {
+    if (found != nullptr) out.note(fmt::format("{} {}", change.doing, text));
+    // A name that reads like an id would be somebody else's to the coordinator.
+    change.call(context,
+                found == nullptr                 ? options.worker
+                : WorkerId::parse(found->name()) ? WorkerId{found->id()}.to_string()
+                                                 : found->name(),
+                options);
+  }
+  if (out.json()) {
+    Json json{{"worker", options.worker},
+              {"action", change.name},
+              {"draining", change.name == std::string_view("drain") && !options.dry_run},
+              {"dry_run", options.dry_run}};
+    if (found != nullptr) {
+      json["kind"] = "worker";
+      json["id"] = found->id();
+      json["name"] = found->name();
+      json["running"] = found->running_size();
+    }
+    return out.document(json);
+  }
+  if (options.dry_run) return out.line(fmt::format("would {} {}", change.name, text));
+  if (!options.in.empty()) {
+    return out.line(
+        fmt::format("{} will be drained in {}, unless the coordinator is started anew "
+                    "before",
+                    options.worker, options.in));
+  }
+  out.line(fmt::format("{} {}", options.worker, change.done));
+}
+
+void add_change(CLI::App& app, Context& context, const Change& made) {
+  auto options = std::make_shared<ChangeOptions>();
+  CLI::App* command = add_command(app, made.name, made.help, made.examples);
+  command->add_option("WORKER", options->worker, "name or id (w2)")->required();
+  command->add_flag("--dry-run", options->dry_run, "only say what would be hit");
+  if (made.name == kDrain.name) {
+    command->add_option("--in", options->in, "not now, but after so long (\"6h\")");
+  }
+  if (made.name == kQuarantine.name) {
+    command->add_option("--reason", options->reason, "for people")->required();
+  }
+  command->callback([&context, options, &made] { change(context, made, *options); });
+}
+
 }  // namespace
 
 void add_workers(CLI::App& app, Context& context) {
@@ -85,7 +202,10 @@ void add_workers(CLI::App& app, Context& context) {
     for (const auto& w : answer.workers()) {
       std::string running;
       for (const auto& a : w.running()) running += (running.empty() ? "" : " ") + a;
-      const std::string state = !w.connected() ? "lost" : w.draining() ? "draining" : "connected";
+      const std::string state = !w.connected()            ? "lost"
+                                : w.draining()            ? "draining"
+                                : !w.quarantine().empty() ? "quarantined"
+                                                          : "connected";
       rows.push_back({w.name(), out.state(state), w.host(), w.devices(),
                       fmt::format("{}/{}", w.busy_slots(), w.slots()), running,
                       local_time(w.last_seen_ms()), skew_text(w), WorkerId{w.id()}.to_string()});
@@ -100,58 +220,21 @@ void add_workers(CLI::App& app, Context& context) {
                {"CLOCK", Align::kRight},
                {"ID"}},
               rows);
+    for (const auto& w : answer.workers()) {
+      if (w.quarantine().empty()) continue;
+      out.note(fmt::format("{} is in quarantine since {}: {}; `tailor release {}` ends that",
+                           w.name(), local_time(w.quarantined_ms()), w.quarantine(),
+                           WorkerId{w.id()}.to_string()));
+    }
     if (rows.empty()) {
       out.note(fmt::format("no worker yet: run `tailor-worker --coordinator {}` on each node",
                            context.coordinator().value));
     }
   });
 
-  struct Options {
-    std::string worker;
-    bool dry_run = false;
-  };
-  auto options = std::make_shared<Options>();
-  CLI::App* drain =
-      add_command(app, "drain", "Lets a worker finish what it runs and gives it nothing new.",
-                  "  tailor drain node7\n  tailor drain w2 --dry-run");
-  drain->add_option("WORKER", options->worker, "name or id (w2)")->required();
-  drain->add_flag("--dry-run", options->dry_run, "only say what would be hit");
-  drain->callback([&context, options] {
-    const auto all = all_workers(context);
-    const v1::WorkerInfo* found = find_worker(all, options->worker);
-    const Printer out = context.printer();
-    const std::string text = found == nullptr
-                                 ? options->worker
-                                 : fmt::format("worker {} \"{}\" ({}, {} attempts running)",
-                                               WorkerId{found->id()}.to_string(), found->name(),
-                                               found->connected() ? "connected" : "not connected",
-                                               found->running_size());
-    if (!options->dry_run || found == nullptr) {
-      if (found != nullptr) out.note("draining " + text);
-      v1::DrainWorkerRequest request;
-      // A name that reads like an id would be somebody else's to the coordinator.
-      request.set_worker(found == nullptr                 ? options->worker
-                         : WorkerId::parse(found->name()) ? WorkerId{found->id()}.to_string()
-                                                          : found->name());
-      context.call<v1::DrainWorkerRequest, v1::DrainWorkerResponse>(
-          &v1::CoordinatorService::Stub::DrainWorker, request);
-    }
-    if (out.json()) {
-      Json json{{"worker", options->worker},
-                {"draining", !options->dry_run},
-                {"dry_run", options->dry_run}};
-      if (found != nullptr) {
-        json["kind"] = "worker";
-        json["id"] = found->id();
-        json["name"] = found->name();
-        json["running"] = found->running_size();
-      }
-      return out.document(json);
-    }
-    out.line(options->dry_run
-                 ? "would drain " + text
-                 : options->worker + " is draining: it finishes what it runs and gets nothing new");
-  });
+  add_change(app, context, kDrain);
+  add_change(app, context, kQuarantine);
+  add_change(app, context, kRelease);
 }
 
 }  // namespace tailor::client

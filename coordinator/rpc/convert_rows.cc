@@ -257,6 +257,11 @@ v1::WorkerInfo to_proto(const engine::WorkerView& view) {
   }
   out.set_last_seen_ms(view.row.last_seen_ms);
   out.set_devices(utf8(view.devices));
+  out.set_quarantine(utf8(view.row.quarantine));
+  out.set_quarantined_ms(view.row.quarantined_ms);
+  for (const std::string& label : view.row.labels) out.add_labels(utf8(label));
+  out.set_memory_bytes(view.row.memory_bytes);
+  out.set_folder(utf8(view.row.folder));
   return out;
 }
 

@@ -53,6 +53,10 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
                                                          const v1::QueryRequest*) override;
   Reactor* ListWorkers(Context*, const v1::ListWorkersRequest*, v1::ListWorkersResponse*) override;
   Reactor* DrainWorker(Context*, const v1::DrainWorkerRequest*, v1::DrainWorkerResponse*) override;
+  Reactor* QuarantineWorker(Context*, const v1::QuarantineWorkerRequest*,
+                            v1::QuarantineWorkerResponse*) override;
+  Reactor* ReleaseWorker(Context*, const v1::ReleaseWorkerRequest*,
+                         v1::ReleaseWorkerResponse*) override;
   Reactor* Backup(Context*, const v1::BackupRequest*, v1::BackupResponse*) override;
   Reactor* GetInfo(Context*, const v1::GetInfoRequest*, v1::GetInfoResponse*) override;
 

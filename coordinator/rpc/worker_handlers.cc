@@ -5,6 +5,7 @@
 #include "coordinator/rpc/call.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/paging.h"
+#include "protocol/limits.h"
 
 namespace tailor::rpc {
 
@@ -30,22 +31,50 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListWorkers(Context*,
                 });
 }
 
+namespace {
+
+/// Posts `event` about the worker that the caller names by name or id.
+template <typename Response, typename WorkerEvent>
+void post(const engine::Views& views, const std::shared_ptr<Call<Response>>& call,
+          const std::string& worker, WorkerEvent event) {
+  const auto id = views.find_worker(worker);
+  if (!id.has_value()) return call->finish(id.error());
+  event.worker = *id;
+  views.engine().request(std::move(event), [call](const Status& status, const core::ReplyBody&) {
+    Response out;
+    call->finish(status, &out);
+  });
+}
+
+}  // namespace
+
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::DrainWorker(Context*,
                                                               const v1::DrainWorkerRequest* request,
                                                               v1::DrainWorkerResponse* response) {
-  return begin(
-      reads_, "DrainWorker", response, options_.on_call,
-      [this, name = request->worker()](const std::shared_ptr<Call<v1::DrainWorkerResponse>>& call) {
-        const auto id = views_.find_worker(name);
-        if (!id.has_value()) return call->finish(id.error());
-        core::DrainWorker event;
-        event.worker = *id;
-        views_.engine().request(std::move(event),
-                                [call](const Status& status, const core::ReplyBody&) {
-                                  v1::DrainWorkerResponse out;
-                                  call->finish(status, &out);
-                                });
-      });
+  return begin(reads_, "DrainWorker", response, options_.on_call,
+               [this, request = *request](const auto& call) {
+                 core::DrainWorker event;
+                 event.at_ms = request.at_ms();
+                 post(views_, call, request.worker(), std::move(event));
+               });
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceImpl::QuarantineWorker(
+    Context*, const v1::QuarantineWorkerRequest* request, v1::QuarantineWorkerResponse* response) {
+  return begin(reads_, "QuarantineWorker", response, options_.on_call,
+               [this, request = *request](const auto& call) {
+                 core::QuarantineWorker event;
+                 event.reason = protocol::cut(request.reason(), protocol::kMessageBytesMax);
+                 post(views_, call, request.worker(), std::move(event));
+               });
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceImpl::ReleaseWorker(
+    Context*, const v1::ReleaseWorkerRequest* request, v1::ReleaseWorkerResponse* response) {
+  return begin(reads_, "ReleaseWorker", response, options_.on_call,
+               [this, request = *request](const auto& call) {
+                 post(views_, call, request.worker(), core::ReleaseWorker{});
+               });
 }
 
 }  // namespace tailor::rpc
