@@ -1,5 +1,7 @@
 // tailor submit: hands a sweep file to the coordinator. The same file twice is the same sweep.
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include "client/format.h"
 #include "client/sweep_file.h"
@@ -11,6 +13,13 @@ namespace tailor::client {
 namespace {
 
 constexpr std::size_t kPlanRowsMax = 10'000;  // points to look at before a sweep is sent
+
+/// Of who runs this; their number where the system knows no name.
+std::string user_name() {
+  const uid_t id = geteuid();
+  const passwd* entry = getpwuid(id);
+  return entry == nullptr ? std::to_string(id) : entry->pw_name;
+}
 
 }  // namespace
 
@@ -37,6 +46,7 @@ void add_submit(CLI::App& app, Context& context) {
     request.set_toml(file.text);
     request.set_file_name(options->file);
     request.set_base_dir(file.base_dir);
+    request.set_user(user_name());
     const auto answer = context.call<v1::SubmitSweepRequest, v1::SubmitSweepResponse>(
         &v1::CoordinatorService::Stub::SubmitSweep, request);
     const Printer out = context.printer();

@@ -6,6 +6,7 @@
 
 #include "coordinator/core/json.h"
 #include "coordinator/core/transition.h"
+#include "protocol/limits.h"
 
 namespace tailor::core {
 
@@ -13,9 +14,6 @@ using protocol::EndClass;
 using storage::AttemptState;
 
 namespace {
-
-constexpr std::size_t kNameBytesMax = 256;
-constexpr std::size_t kValuesMax = 4'096;
 
 /// "", or how the attempt did not go on where the trial had come to.
 std::string resume_text(const State& state, const Trial& trial, std::int64_t resumed_step) {
@@ -57,44 +55,37 @@ void accept_started(Transition& t, Trial& trial, const protocol::StartedReport& 
   if (behind) t.event(EventKind::kAttemptBehind, about, text);
 }
 
+/// "", or the number in the report that no trainer can mean.
+std::string bad_number(const protocol::Report& report) {
+  if (const auto* metrics = std::get_if<protocol::MetricReport>(&report.body)) {
+    if (metrics->step < 0) return fmt::format("step {}", metrics->step);
+  } else if (const auto* checkpoint = std::get_if<protocol::CheckpointReport>(&report.body)) {
+    if (checkpoint->step < 0) return fmt::format("a checkpoint of step {}", checkpoint->step);
+  } else if (const auto* started = std::get_if<protocol::StartedReport>(&report.body)) {
+    if (started->resumed_step < 0) return fmt::format("resumed step {}", started->resumed_step);
+  }
+  return "";
+}
+
 /// Ok, or what is wrong with a report, for people. Such a report ends its attempt: it cannot be
 /// stored, and those after it must not be stored without it.
 Status check_report(const LiveAttempt& live, const protocol::Report& report) {
-  const auto bad = [&](std::string what) {
-    return Status{Code::kInvalidArgument,
-                  fmt::format("its trainer's report {} is not valid: {}", report.sequence, what)};
-  };
-  const auto bad_names = [&](const std::map<std::string, double>& values) -> std::string {
-    if (values.size() > kValuesMax) {
-      return fmt::format("{} values, at most {} are allowed", values.size(), kValuesMax);
-    }
-    for (const auto& [name, value] : values) {
-      if (name.empty()) return "a metric without a name";
-      if (name.size() > kNameBytesMax) {
-        return fmt::format("the name of a metric has {} bytes, at most {} are allowed", name.size(),
-                           kNameBytesMax);
-      }
-    }
-    return "";
-  };
-  if (const auto* metrics = std::get_if<protocol::MetricReport>(&report.body)) {
-    if (std::string what = bad_names(metrics->values); !what.empty()) return bad(std::move(what));
-    if (metrics->step < 0) return bad(fmt::format("step {}", metrics->step));
-    if (live.awaits_step && metrics->step < live.resumed_step) {
-      return {Code::kDataLoss,
-              fmt::format("RESUME_MISMATCH: its trainer said that it resumed at step {} and then "
-                          "reported step {}; its curve would not be one of one run",
-                          live.resumed_step, metrics->step)};
-    }
-  } else if (const auto* end = std::get_if<protocol::EndReport>(&report.body)) {
-    if (std::string what = bad_names(end->values); !what.empty()) return bad(std::move(what));
-  } else if (const auto* checkpoint = std::get_if<protocol::CheckpointReport>(&report.body)) {
-    if (checkpoint->step < 0) return bad(fmt::format("a checkpoint of step {}", checkpoint->step));
-  } else if (const auto* started = std::get_if<protocol::StartedReport>(&report.body)) {
-    if (started->resumed_step < 0)
-      return bad(fmt::format("resumed step {}", started->resumed_step));
+  const Status sound = protocol::check_report(report);
+  const std::string number = bad_number(report);
+  if (!sound.is_ok() || !number.empty()) {
+    return {Code::kInvalidArgument,
+            number.empty() ? "its trainer said what cannot be stored: " + sound.message()
+                           : fmt::format("its trainer said what cannot be stored: report {}: {}",
+                                         report.sequence, number)};
   }
-  return Status::ok();
+  const auto* metrics = std::get_if<protocol::MetricReport>(&report.body);
+  if (metrics == nullptr || !live.awaits_step || metrics->step >= live.resumed_step) {
+    return Status::ok();
+  }
+  return {Code::kDataLoss,
+          fmt::format("RESUME_MISMATCH: its trainer said that it resumed at step {} and then "
+                      "reported step {}; its curve would not be one of one run",
+                      live.resumed_step, metrics->step)};
 }
 
 /// The newest checkpoint is known; one that is newer than where the attempt began is progress, after

@@ -34,6 +34,7 @@ Json to_json(const engine::SweepView& view) {
           {"name", view.row.name},
           {"state", storage::sweep_state_name(view.row.state)},
           {"priority", view.row.priority},
+          {"user", view.row.user},
           {"created_ms", view.row.created_ms},
           {"ended_ms", view.row.ended_ms},
           {"description", view.description},

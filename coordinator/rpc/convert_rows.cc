@@ -135,6 +135,7 @@ v1::Sweep to_proto(const engine::SweepView& view) {
   out.set_name(utf8(view.row.name));
   out.set_state(to_proto(view.row.state));
   out.set_priority(view.row.priority);
+  out.set_user(utf8(view.row.user));
   out.set_created_ms(view.row.created_ms);
   out.set_ended_ms(view.row.ended_ms);
   out.set_candidates(view.candidates);

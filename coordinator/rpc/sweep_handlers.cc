@@ -7,6 +7,7 @@
 #include "coordinator/rpc/call.h"
 #include "coordinator/rpc/coordinator_service.h"
 #include "coordinator/rpc/paging.h"
+#include "protocol/limits.h"
 #include "sweep/spec.h"
 
 namespace tailor::rpc {
@@ -77,6 +78,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::SubmitSweep(Context*,
         event.spec = std::make_shared<const sweep::Spec>(std::move(*spec));
         event.toml = request.toml();
         event.base_dir = request.base_dir();
+        event.user = protocol::cut(request.user(), protocol::kNameBytesMax);
         event.hash = sweep::spec_hash(event.toml, event.base_dir);
         views_.engine().request(std::move(event),
                                 [call](const Status& status, const core::ReplyBody& body) {
