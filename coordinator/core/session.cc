@@ -106,6 +106,10 @@ bool slots_exist(const protocol::Hello& hello, const Member& member) {
   });
 }
 
+bool is_of_another_generation(const State& state, const LiveAttempt& live) {
+  return live.row.token >> storage::kGenerationShift != state.counters.generation;
+}
+
 /// Ends what the worker no longer has, then takes over the slots it has now.
 void reconcile(Transition& t, Worker& worker, const protocol::Hello& hello) {
   for (const TrialId id : live_on(worker)) {
@@ -115,6 +119,11 @@ void reconcile(Transition& t, Worker& worker, const protocol::Hello& hello) {
                  "its worker came back without the slot");
     } else if (trial.live->row.state == AttemptState::kRunning && !holds(hello, *trial.live)) {
       end_member(t, trial, worker.row.id, EndClass::kNodeLost, "its worker came back without it");
+    } else if (is_of_another_generation(t.state, *trial.live) && !holds(hello, *trial.live)) {
+      // It may have run to its end in the history that the restored file does not know, and its
+      // folder is taken: the order is not given again.
+      end_member(t, trial, worker.row.id, EndClass::kNodeLost,
+                 "it was assigned before the database was restored");
     }
   }
   std::vector<WorkerSlot> slots;
