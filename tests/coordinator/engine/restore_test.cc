@@ -106,11 +106,13 @@ TEST_F(Restore, WhatLivedOnIsStoppedAndNewAttemptsHaveTokensOfTheirOwn) {
     for (; orders < assigned.size(); ++orders) {
       const protocol::TrialSpec& spec = assigned[orders].spec;
       EXPECT_GT(spec.token >> storage::kGenerationShift, 0u) << spec.trial.to_string();
-      if (spec.trial == first.trial) EXPECT_EQ(spec.attempt, 2u);
+      if (spec.trial == first.trial) {
+        EXPECT_GE(spec.attempt, 2u);
+      }
       second_again |= spec.trial == second.trial && spec.attempt == second.attempt;
       complete(session_after, spec);
     }
-    clock_.advance(1'000);  // back-offs pass
+    clock_.advance(100);  // back-offs pass
     engine_->poke();
     const auto rows = store_->trials({});
     return std::all_of(rows->trials.begin(), rows->trials.end(), [](const auto& row) {
