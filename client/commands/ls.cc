@@ -67,6 +67,12 @@ void list_sweeps(Context& context, const Page& page) {
     out.note(fmt::format("the newest {} of {} sweeps; --all, --limit and --offset show older ones",
                          rows.size(), answer.total()));
   }
+  for (const auto& s : answer.sweeps()) {
+    if (s.unreadable().empty()) continue;
+    out.note(
+        fmt::format("{} cannot be read by this version of the coordinator and is not scheduled: {}",
+                    sweep_text(s.id()), s.unreadable()));
+  }
   if (answer.total() == 0) out.note("no sweeps yet: `tailor submit SWEEP.toml` starts one");
 }
 
