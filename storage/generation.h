@@ -1,5 +1,5 @@
 // Generations: a database that was put back from a backup or a copy must not give out again the
-// fencing tokens (and attempts' folders) that what lived after the backup has. Internal to storage/.
+// fencing tokens (and attempts' folders) of what lived after the backup. Internal to storage/.
 //
 // Each opening and each orderly close gives the file a new random name, in the counters row
 // (`file_id`) and in PATH.id beside it, together with the file's inode. A file that is not the one

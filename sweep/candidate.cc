@@ -229,7 +229,7 @@ Status check_geometry(const Spec& spec, const shape::Architecture& architecture)
   return Status::ok();
 }
 
-/// The recipe of a candidate with `counts` parameters; `overrides` are its assignments to "train.*".
+/// The recipe of a candidate with `counts` parameters; `overrides`: its assignments to "train.*".
 Result<protocol::TrainSpec> recipe(const Spec& spec, const Point& overrides,
                                    const shape::Counts& counts) {
   protocol::TrainSpec train = spec.train;

@@ -20,7 +20,7 @@ namespace tailor::core {
 
 /// Rebuilds the state after a restart, from everything that is open; what has ended is passed over.
 /// Running attempts get one lease time from `now` to call in. A sweep that cannot be read is set
-/// aside (`State::unreadable`). Errors: kDataLoss when rows of several sweeps contradict each other.
+/// aside (`State::unreadable`). Errors: kDataLoss when rows of several sweeps do not agree.
 Result<State> load(const storage::Snapshot& snapshot, const Options& options, Now now);
 
 /// A sweep that is not in memory, for views: without candidates (but for their number), trials and

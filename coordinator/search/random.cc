@@ -2,8 +2,9 @@
 // candidates do not count: draws go on.
 //
 // Draw i is a function of (search.seed, i) alone, so the state is three numbers: draws made, points
-// given, and how many of these were refused. A draw that repeats an earlier point is passed over; small spaces end when every
-// point was given, or when kRepeatsMax draws in a row brought nothing new.
+// given, and how many of these were refused. A draw that repeats an earlier point is passed over;
+// small spaces end when every point was given, or when kRepeatsMax draws in a row brought nothing
+// new.
 #include <fmt/format.h>
 
 #include <algorithm>

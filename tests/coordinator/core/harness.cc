@@ -229,7 +229,9 @@ std::vector<std::string> Harness::event_kinds() const {
   std::vector<std::string> kinds;
   const auto events = store.events(0, 100'000);
   EXPECT_TRUE(events.has_value());
-  for (const storage::EventRow& event : *events) kinds.emplace_back(storage::event_kind_name(event.kind));
+  for (const storage::EventRow& event : *events) {
+    kinds.emplace_back(storage::event_kind_name(event.kind));
+  }
   return kinds;
 }
 

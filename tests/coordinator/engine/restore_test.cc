@@ -97,8 +97,8 @@ TEST_F(Restore, WhatLivedOnIsStoppedAndNewAttemptsHaveTokensOfTheirOwn) {
   EXPECT_EQ(after->received<protocol::Stop>().front().ref, lived);
   EXPECT_TRUE(after->received<protocol::Stop>().front().discard);
 
-  // The restored file thinks that the first trial was just given out; what became of that, it cannot
-  // know: it is tried again. All orders have tokens above everything that lived.
+  // The restored file thinks that the first trial was just given out; what became of that, it
+  // cannot know: it is tried again. All orders have tokens above everything that lived.
   std::size_t orders = 0;
   bool second_again = false;
   ASSERT_TRUE(eventually([&] {
