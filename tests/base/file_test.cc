@@ -6,7 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
+#include "base/atomic_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace tailor {
@@ -24,6 +26,28 @@ TEST_F(File, AtomicWriteReplacesTheWholeContentAndLeavesNoTemporaryFile) {
   ASSERT_TRUE(write_file_atomic(path("a"), std::string("2\0d", 3)).is_ok());
   EXPECT_EQ(read_file(path("a")).value(), std::string("2\0d", 3));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(File, AFileThatIsMadeBitByBitIsThereWholeOrNotAtAll) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "old").is_ok());
+  {
+    auto file = AtomicFile::create(path("a"));
+    ASSERT_TRUE(file.has_value());
+    ASSERT_TRUE(file->write("never ").is_ok());
+    ASSERT_TRUE(file->write("finished").is_ok());
+    EXPECT_EQ(read_file(path("a")).value(), "old");
+  }
+  EXPECT_EQ(read_file(path("a")).value(), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  auto file = AtomicFile::create(path("a"));
+  ASSERT_TRUE(file.has_value());
+  AtomicFile moved = std::move(*file);
+  ASSERT_TRUE(moved.write("new, ").is_ok());
+  ASSERT_TRUE(moved.write("whole").is_ok());
+  ASSERT_TRUE(moved.commit().is_ok());
+  EXPECT_EQ(read_file(path("a")).value(), "new, whole");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+  EXPECT_FALSE(AtomicFile::create(path("no/such/folder/a")).has_value());
 }
 
 TEST_F(File, AMissingFileIsNamed) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "base/hash.h"
@@ -194,12 +195,78 @@ TEST_F(ApiTest, BadRequestsAreAnsweredWithAReason) {
            {"/api/v1/compare?sweep=taper&baseline=nobody", 400},
            {"/api/v1/events?after=-1", 400},
            {"/api/v2/sweeps", 404},
-           {"/api/v1", 404},
+           {"/api/v1?x=1", 400},
+           {"/api/v1/sweeps?limit=1001", 400},
+           {"/api/v1/workers?limit=x", 400},
+           {"/api/v1/workers?colour=red", 400},
+           {"/api/v1/trials?after=0", 400},
+           {"/api/v1/trials?after=1&order=objective", 400},
+           {"/api/v1/sweeps/nobody/file", 404},
            {"/api/", 404},
            {"/nothing", 404}}) {
     const auto body = json(target, status);
     EXPECT_FALSE(body.at("error").at("message").get<std::string>().empty()) << target;
   }
+}
+
+TEST_F(ApiTest, NamesItsRoutes) {
+  const auto body = json("/api/v1");
+  std::set<std::string> paths;
+  for (const auto& route : body.at("routes")) {
+    EXPECT_EQ(route.at("method"), "GET");
+    EXPECT_FALSE(route.at("answer").get<std::string>().empty());
+    paths.insert(route.at("path").get<std::string>());
+  }
+  EXPECT_EQ(paths.count("/api/v1/trials/{trial}/log"), 1u);
+  EXPECT_EQ(paths.size(), body.at("routes").size());
+}
+
+TEST_F(ApiTest, ListsArePagesThatSayWhatIsLeft) {
+  for (const char* name : {"first", "second", "third"}) submit(name);
+  auto page = json("/api/v1/sweeps?limit=2");
+  ASSERT_EQ(page.at("sweeps").size(), 2u);
+  EXPECT_EQ(page.at("sweeps")[0].at("name"), "second") << "the newest, by id";
+  EXPECT_EQ(page.at("sweeps")[1].at("name"), "third");
+  EXPECT_EQ(page.at("total"), 3);
+  EXPECT_EQ(page.at("more"), true);
+  page = json("/api/v1/sweeps?limit=2&offset=2");
+  ASSERT_EQ(page.at("sweeps").size(), 1u);
+  EXPECT_EQ(page.at("sweeps")[0].at("name"), "first");
+  EXPECT_EQ(page.at("more"), false);
+  page = json("/api/v1/sweeps/first?offset=1&limit=1");
+  ASSERT_EQ(page.at("candidates").size(), 1u);
+  EXPECT_EQ(page.at("candidates")[0].at("name"), "wide");
+  EXPECT_EQ(page.at("candidates_total"), 2);
+  EXPECT_EQ(page.at("file"), sweep_text("first"));
+  EXPECT_EQ(json("/api/v1/sweeps/first/file").at("file"), sweep_text("first"));
+  page = json("/api/v1/trials?sweep=first&after=2&limit=1");
+  ASSERT_EQ(page.at("trials").size(), 1u);
+  EXPECT_EQ(page.at("trials")[0].at("id"), 3);
+  EXPECT_EQ(page.at("more"), true);
+  EXPECT_TRUE(page.at("total").is_null()) << "not counted again for every page";
+  for (const char* name : {"a", "b", "c"}) {
+    engine_->open_session(std::make_shared<RecordingSink>(), hello(name));
+  }
+  page = json("/api/v1/workers?offset=1&limit=1");
+  ASSERT_EQ(page.at("workers").size(), 1u);
+  EXPECT_EQ(page.at("workers")[0].at("name"), "b");
+  EXPECT_EQ(page.at("total"), 3);
+  EXPECT_EQ(page.at("more"), true);
+}
+
+TEST_F(ApiTest, IsNotReadyWhileTheOtherPortRefusesConnections) {
+  Status accepting;
+  const Api api(*views_, metrics_, "1.2.3", [&] { return accepting; });
+  Request request;
+  request.method = "GET";
+  request.path = "/readyz";
+  EXPECT_EQ(api.handle(request).status, 200);
+  accepting = Status(Code::kResourceExhausted, "no descriptor is left");
+  const Response refused = api.handle(request);
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("no descriptor is left"));
+  request.path = "/healthz";
+  EXPECT_EQ(api.handle(request).status, 200);
 }
 
 TEST_F(ApiTest, PagesAndFiltersTrials) {

@@ -186,17 +186,18 @@ TEST_F(HttpServerTest, ASlowClientIsCutOff) {
   EXPECT_EQ(slow.read_all(), "");
 }
 
-TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreClosedAndRoomComesBack) {
+TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreToldSoAndRoomComesBack) {
   Options options;
   options.connections_max = 2;
   start(options);
   auto first = std::make_unique<RawClient>(port_);
   auto second = std::make_unique<RawClient>(port_);
-  // A third is closed once the two have been accepted.
+  // A third is refused once the two have been accepted.
   ASSERT_TRUE(eventually([&] {
     RawClient third(port_);
     third.send("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
-    return third.read_all().empty();
+    const std::string answer = third.read_all();
+    return status_of_answer(answer) == 503 && answer.find("connections") != std::string::npos;
   }));
   first.reset();
   second.reset();
