@@ -28,7 +28,7 @@ constexpr Names<AttemptState, 3> kAttemptStates{{{AttemptState::kAssigned, "assi
                                                  {AttemptState::kRunning, "running"},
                                                  {AttemptState::kEnded, "ended"}}};
 
-constexpr Names<EventKind, 35> kEventKinds{
+constexpr Names<EventKind, 36> kEventKinds{
     {{EventKind::kSweepSubmitted, "sweep_submitted"},
      {EventKind::kSweepPaused, "sweep_paused"},
      {EventKind::kSweepResumed, "sweep_resumed"},
@@ -63,6 +63,7 @@ constexpr Names<EventKind, 35> kEventKinds{
      {EventKind::kWorkerFit, "worker_fit"},
      {EventKind::kWorkerQuarantined, "worker_quarantined"},
      {EventKind::kWorkerReleased, "worker_released"},
+     {EventKind::kWorkerClock, "worker_clock"},
      {EventKind::kDatabaseRestored, "database_restored"}}};
 
 template <typename E, std::size_t N>

@@ -217,6 +217,7 @@ enum class EventKind {
   kWorkerFit,
   kWorkerQuarantined,
   kWorkerReleased,
+  kWorkerClock,  ///< it is far from the coordinator's, or agrees again
   kDatabaseRestored,
   kOther,  ///< one that this version does not know
 };

@@ -184,6 +184,22 @@ void catch_up(Transition& t, Worker& worker, const protocol::Hello& hello) {
   if (worker.row.draining) t.send(worker.session, protocol::Drain{});
 }
 
+/// Clocks that disagree lose nothing, but a person must know.
+void hear_clock(Transition& t, Worker& worker, WallMs wall_ms) {
+  if (wall_ms == 0) return;  // an earlier version does not say
+  constexpr std::int64_t kWarnMs = 60'000;
+  const auto far = [](std::int64_t skew_ms) { return skew_ms >= kWarnMs || skew_ms <= -kWarnMs; };
+  const std::int64_t skew_ms = wall_ms - t.now.wall_ms;
+  const bool was_far = worker.clock_skew_ms && far(*worker.clock_skew_ms);
+  worker.clock_skew_ms = skew_ms;
+  if (far(skew_ms) == was_far) return;
+  t.event(EventKind::kWorkerClock, {{}, {}, 0, worker.row.id},
+          far(skew_ms) ? fmt::format("{}'s clock is {:+.1f} s from the coordinator's: times in its "
+                                     "curves and logs are off by so much",
+                                     worker.row.name, static_cast<double>(skew_ms) / 1000.0)
+                       : fmt::format("{}'s clock agrees again", worker.row.name));
+}
+
 /// What a worker says of itself when it connects.
 void introduce(Transition& t, Worker& worker, const SessionOpened& event) {
   const protocol::Hello& hello = event.hello;
@@ -235,6 +251,8 @@ void on_session_opened(Transition& t, const SessionOpened& event) {
   t.placement_changed = true;
   t.event(EventKind::kWorkerConnected, {{}, {}, 0, worker.row.id},
           fmt::format("{} on {}, {} slots", worker.row.name, hello.host, hello.slots.size()));
+  worker.clock_skew_ms.reset();
+  hear_clock(t, worker, hello.wall_ms);
   reconcile(t, worker, hello);
   hear(t, worker);
   refresh(t.state, worker);
@@ -270,6 +288,7 @@ void on_heartbeat(Transition& t, Worker& worker, const protocol::Heartbeat& mess
   worker.disk_free_bytes = message.disk_free_bytes;
   worker.disk_total_bytes = message.disk_total_bytes;
   say_fitness(t, worker, message.unfit);
+  hear_clock(t, worker, message.wall_ms);
   t.send(worker.session, protocol::HeartbeatAck{message.serial});
 }
 

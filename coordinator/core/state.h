@@ -200,6 +200,8 @@ struct Worker {
   bool may_probe = false;            ///< quarantined, but one trial may try it
   std::string pause_reason;          ///< why there is a deadline kPause
   TrialId reserved_for;              ///< slots of it are kept for this trial
+  /// Its clock minus this one's when it was last heard; nullopt = not known. Decides nothing.
+  std::optional<std::int64_t> clock_skew_ms;
 };
 
 /// Slots that are kept for a trial as they become free.

@@ -53,6 +53,7 @@ WorkerView worker_view(const core::Worker& worker) {
   }
   view.running.assign(running.begin(), running.end());
   view.devices = devices_text(worker.slots);
+  view.clock_skew_ms = worker.clock_skew_ms;
   return view;
 }
 

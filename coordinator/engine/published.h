@@ -41,6 +41,8 @@ struct WorkerView {
   std::uint32_t busy_slots = 0;
   std::vector<AttemptId> running;
   std::string devices;  ///< "2 x cpu"
+  /// Its clock minus this one's as it was when the view was made; nullopt = not known.
+  std::optional<std::int64_t> clock_skew_ms;
 };
 
 /// What the whole coordinator is doing, for metrics and `GetInfo`.

@@ -44,6 +44,33 @@ TEST(Session, HeartbeatsRenewLeasesAndWriteNothing) {
   EXPECT_EQ(h.live(1).attempt.number, 1u);
 }
 
+TEST(Session, AClockThatIsFarOffIsMeasuredAndSaidOnce) {
+  Harness h;
+  const SessionId w = h.connect("w1");
+  const auto skew = [&] { return h.state.workers.at(WorkerId{1}).clock_skew_ms; };
+  const auto said = [&] {
+    int events = 0;
+    for (const auto& row : *h.store.events(0, 1'000)) events += row.kind == EventKind::kWorkerClock ? 1 : 0;
+    return events;
+  };
+  EXPECT_EQ(skew(), std::nullopt) << "an earlier version does not say";
+  Heartbeat beat;
+  beat.wall_ms = h.now.wall_ms + 59'000;
+  h.send(w, beat);
+  EXPECT_EQ(skew(), 59'000);
+  EXPECT_EQ(said(), 0);
+  for (int i = 0; i < 3; ++i) {
+    beat.wall_ms = h.now.wall_ms - 7'200'000;  // two hours behind
+    h.send(w, beat);
+  }
+  EXPECT_EQ(skew(), -7'200'000);
+  EXPECT_EQ(said(), 1);
+  EXPECT_THAT(h.store.events(0, 1'000)->back().message, HasSubstr("-7200.0 s"));
+  beat.wall_ms = h.now.wall_ms;
+  h.send(w, beat);
+  EXPECT_EQ(said(), 2) << "and that it agrees again";
+}
+
 TEST(Session, ASilentWorkerLosesItsLeaseAndTheTrialGoesElsewhere) {
   Harness h;
   h.submit({});
