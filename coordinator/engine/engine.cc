@@ -67,11 +67,15 @@ Engine::Engine(core::State state, storage::Store& store, const Clock& clock, Opt
 Engine::~Engine() { stop(); }
 
 void Engine::request(core::Event event, ReplyHandler reply) {
+  post_request(std::move(event), std::move(reply), false);
+}
+
+void Engine::post_request(core::Event event, ReplyHandler reply, bool again) {
   reply = recaller_.wrap(event, std::move(reply));
   Status refused;
   {
     const std::scoped_lock lock(mutex_);
-    if (ended_ || stopping_) {
+    if (ended_ || (stopping_ && !again)) {
       refused = kShuttingDown;
     } else if (const Health health = health_now(); health.stalled) {
       refused = health.last_error.with_context("nothing can be stored at the moment");
@@ -218,7 +222,10 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
             ? static_cast<std::int64_t>(std::ceil((*publish_s - steady_seconds()) * 1e3))
             : kIdleSliceMs;
     const bool due = (call_at_ms.has_value() && before >= *call_at_ms) || unpublished_ms <= 0;
-    if (!mailbox_.empty() || !queries_.empty() || due || poked_ || stopping_) break;
+    if (!mailbox_.empty() || !queries_.empty() || due || poked_ ||
+        (stopping_ && recaller_.idle())) {
+      break;
+    }
     std::int64_t slice = std::min(kIdleSliceMs, unpublished_ms);
     if (call_at_ms.has_value()) slice = std::clamp<std::int64_t>(*call_at_ms - before, 1, slice);
     wake_.wait_for(lock, std::chrono::milliseconds(slice));
@@ -240,7 +247,8 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
                    std::make_move_iterator(queries_.end()));
     queries_.clear();
   }
-  return !(stopping_ && extras.empty() && queries.empty());
+  // What was posted before the end and waits for its rows is still dealt with.
+  return !(stopping_ && extras.empty() && queries.empty() && recaller_.idle());
 }
 
 Status Engine::try_commit(const core::Transaction& transaction) {

@@ -187,6 +187,8 @@ class Engine {
   Engine(core::State state, storage::Store& store, const Clock& clock, Options options,
          Hooks hooks);
   void run();
+  /// `again`: with rows that it had to wait for; it was posted before the end, if that has come.
+  void post_request(core::Event event, ReplyHandler reply, bool again);
   /// REQUIRES: mutex_ held, so that times are in the order of the mailbox.
   void post(core::Event event, Extra extra);
   /// Waits for work or time, and takes a round. False when it is time to end.
@@ -243,9 +245,11 @@ class Engine {
   std::atomic<core::RequestId> next_request_{1};
   std::atomic<core::SessionId> next_session_{1};
   std::once_flag stopped_;
-  Recaller recaller_{store_, [this](core::Event event, ReplyHandler reply) {
-                       request(std::move(event), std::move(reply));
-                     }};
+  Recaller recaller_{store_,
+                     [this](core::Event event, ReplyHandler reply) {
+                       post_request(std::move(event), std::move(reply), true);
+                     },
+                     [this] { poke(); }};
   std::jthread thread_;
 };
 

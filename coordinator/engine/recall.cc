@@ -133,9 +133,15 @@ Recaller::Reply Recaller::wrap(const core::Event& event, Reply reply) {
       [this, event, reply = std::move(reply)](const Status& status, const core::ReplyBody& body) {
         const auto* wanted = std::get_if<core::RowsWanted>(&body);
         if (wanted == nullptr) return reply(status, body);
-        const bool posted =
-            pool_.post([this, event, wanted = *wanted, reply] { again(event, wanted, reply); });
-        if (!posted) reply({Code::kUnavailable, "too many requests wait; try again later"}, {});
+        ++pending_;
+        const bool posted = pool_.post([this, event, wanted = *wanted, reply] {
+          again(event, wanted, reply);
+          --pending_;
+          done_();
+        });
+        if (posted) return;
+        --pending_;
+        reply({Code::kUnavailable, "too many requests wait; try again later"}, {});
       };
 }
 

@@ -3,6 +3,7 @@
 // are read here, and the request is posted again with them. Whoever asks sees nothing of that.
 #pragma once
 
+#include <atomic>
 #include <functional>
 
 #include "base/status.h"
@@ -26,13 +27,17 @@ class Recaller {
   using Reply = std::function<void(const Status&, const core::ReplyBody&)>;
   using Post = std::function<void(core::Event, Reply)>;
 
-  /// `post` is how a request is posted (again).
-  Recaller(const storage::Store& store, Post post) : store_(store), post_(std::move(post)) {}
+  /// `post` is how a request is posted again; `done` is called, on a thread of the recaller, after
+  /// each time that rows were read.
+  Recaller(const storage::Store& store, Post post, std::function<void()> done)
+      : store_(store), post_(std::move(post)), done_(std::move(done)) {}
 
   /// A handler for the answer to `event`: `reply`, or, when rows are wanted, reading them on a
   /// thread of its own and posting the request again. Gives up with kAborted when what it reads is
   /// out of date each time.
   Reply wrap(const core::Event& event, Reply reply);
+  /// True while no rows are being read for anyone. Any thread.
+  bool idle() const { return pending_ == 0; }
   /// Finishes what is being read. Idempotent.
   void stop() { pool_.stop(); }
 
@@ -41,6 +46,8 @@ class Recaller {
 
   const storage::Store& store_;
   const Post post_;
+  const std::function<void()> done_;
+  std::atomic<int> pending_{0};
   WorkPool pool_{1, 4'096};
 };
 
