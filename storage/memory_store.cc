@@ -306,7 +306,9 @@ Result<SweepPage> MemoryStore::sweep_page(std::uint64_t offset, std::uint64_t li
   page.total = sweeps_.size();
   std::uint64_t place = 0;
   for (auto it = sweeps_.rbegin(); it != sweeps_.rend() && page.sweeps.size() < limit; ++it) {
-    if (place++ >= offset) page.sweeps.push_back(it->second);
+    if (place++ < offset) continue;
+    page.sweeps.push_back(it->second);
+    page.sweeps.back().toml.clear();
   }
   return page;
 }

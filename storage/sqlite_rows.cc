@@ -145,6 +145,10 @@ constexpr std::string_view kSweepColumns =
     "s.infeasible, s.created_ms, s.ended_ms, s.infeasible_json, s.user FROM sweep s JOIN "
     "sweep_file f ON "
     "f.sweep = s.id";
+/// Without the text of the file.
+constexpr std::string_view kSweepHeadColumns =
+    "SELECT s.id, s.name, s.spec_hash, s.base_dir, '', s.state, s.priority, s.search_state, "
+    "s.infeasible, s.created_ms, s.ended_ms, s.infeasible_json, s.user FROM sweep s";
 
 SweepRow sweep_of(Query& row) {
   SweepRow sweep;
@@ -595,7 +599,7 @@ SweepPage read_sweep_page(Connection& db, std::uint64_t offset, std::uint64_t li
     count.next();
     page.total = count.u64(0);
   }
-  Query query(db.statement(with(kSweepColumns, "ORDER BY s.id DESC LIMIT ? OFFSET ?")),
+  Query query(db.statement(with(kSweepHeadColumns, "ORDER BY s.id DESC LIMIT ? OFFSET ?")),
               std::min(limit, signed_max), std::min(offset, signed_max));
   page.sweeps = all<SweepRow>(query, sweep_of);
   return page;

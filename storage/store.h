@@ -9,7 +9,8 @@
 // trial its candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs
 // their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
 // Lists of something unknown are empty; only reads of one row say kNotFound.
-// Threads: `commit`, `load`, `load_open` from one thread (the storage thread); all other calls from any thread.
+// Threads: `commit`, `load`, `load_open` from one thread (the storage thread); all other calls from
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -118,7 +119,8 @@ class Store {
   virtual Status commit(std::span<const Mutation> batch) = 0;
 
   virtual Result<std::vector<SweepRow>> sweeps() const = 0;
-  /// The newest first: from place `offset` on, at most `limit`.
+  /// The newest first: from place `offset` on, at most `limit`; without their files' texts (`toml`
+  /// is empty).
   virtual Result<SweepPage> sweep_page(std::uint64_t offset, std::uint64_t limit) const = 0;
   virtual Result<SweepRow> sweep(SweepId id) const = 0;                     ///< kNotFound
   virtual Result<SweepRow> sweep_by_name(std::string_view name) const = 0;  ///< kNotFound

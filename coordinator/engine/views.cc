@@ -97,17 +97,18 @@ Result<WorkerId> Views::find_worker(std::string_view name_or_id) const {
   return error(Code::kNotFound, std::move(message));
 }
 
-Result<SweepView> Views::stored_sweep(const storage::SweepRow& row) const {
-  const bool ended =
-      row.state != storage::SweepState::kRunning && row.state != storage::SweepState::kPaused;
+Result<SweepView> Views::stored_sweep(const storage::SweepRow& head) const {
   {
     const std::scoped_lock lock(mutex_);
-    const auto kept = ended_.find(row.id);
-    if (kept != ended_.end() && kept->second.row.ended_ms == row.ended_ms &&
-        kept->second.row.state == row.state && kept->second.row.priority == row.priority) {
+    const auto kept = ended_.find(head.id);
+    if (kept != ended_.end() && kept->second.row.ended_ms == head.ended_ms &&
+        kept->second.row.state == head.state && kept->second.row.priority == head.priority) {
       return kept->second;
     }
   }
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(head.id));
+  const bool ended =
+      row.state != storage::SweepState::kRunning && row.state != storage::SweepState::kPaused;
   SweepView view;
   TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidate_page(row.id, 0, 1));
   std::map<storage::TrialState, std::uint64_t> counts;

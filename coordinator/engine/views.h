@@ -118,7 +118,8 @@ class Views {
   /// Candidates never change once stored, so their names are kept.
   Result<CandidateName> candidate_name(SweepId sweep, std::uint32_t index) const;
   Result<std::map<WorkerId, std::string>> worker_names() const;
-  Result<SweepView> stored_sweep(const storage::SweepRow& row) const;
+  /// `head`: the row, or one without the text of its file.
+  Result<SweepView> stored_sweep(const storage::SweepRow& head) const;
 
   storage::Store& store_;
   Engine& engine_;

@@ -101,6 +101,34 @@ TEST_P(StoreConformance, RowsComeBackAsTheyWere) {
   EXPECT_THAT(snapshot->workers, ElementsAre(worker));
 }
 
+TEST_P(StoreConformance, SweepsComeInPagesTheNewestFirstAndOthersAreCounted) {
+  commit({make_sweep(1), make_sweep(2), make_sweep(3), make_candidate(3, 0), make_candidate(2, 0)});
+  SweepRow ended = make_sweep(2);
+  ended.state = SweepState::kCompleted;
+  TrialRow done = make_trial(1, 2);
+  done.state = TrialState::kCompleted;
+  TrialRow failed = make_trial(2, 2, 0, 9);
+  failed.state = TrialState::kFailed;
+  TrialRow of_an_open_one = make_trial(3, 3);
+  of_an_open_one.state = TrialState::kFailed;
+  commit({ended, done, failed, of_an_open_one});
+  reopen();
+  const auto page = store().sweep_page(1, 1);
+  ASSERT_TRUE(page.has_value());
+  EXPECT_EQ(page->total, 3u);
+  ended.toml.clear();  // pages are without them
+  EXPECT_THAT(page->sweeps, ElementsAre(ended));
+  EXPECT_EQ(store().sweep_page(0, 9)->sweeps.size(), 3u);
+  EXPECT_EQ(store().sweep_page(0, 9)->sweeps.front().id, SweepId{3});
+  EXPECT_TRUE(store().sweep_page(3, 9)->sweeps.empty());
+  EXPECT_TRUE(store().sweep_page(~0ull, ~0ull)->sweeps.empty());
+  const Snapshot open = store().load_open().value();
+  EXPECT_EQ(open.sweeps.size(), 2u);
+  EXPECT_EQ(open.other_sweeps, (std::map<SweepState, std::uint64_t>{{SweepState::kCompleted, 1}}));
+  EXPECT_EQ(open.other_trials, (std::map<TrialState, std::uint64_t>{{TrialState::kCompleted, 1},
+                                                                    {TrialState::kFailed, 1}}));
+}
+
 TEST_P(StoreConformance, ARowWithAKnownKeyReplacesTheOldOneWhole) {
   commit(make_base());
   SweepRow sweep = make_sweep(1, "renamed");
