@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <variant>
 
 #include "base/file.h"
@@ -15,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How far the attempt's worker had brought its reports; 0 when it is not known.
-std::uint64_t acknowledged(const std::string& attempt) {
+/// How far the attempt's worker had brought its reports; nullopt when no worker had to do with it.
+std::optional<std::uint64_t> acknowledged(const std::string& attempt) {
   for (const char* name : {"/worker.json", "/worker-done.json"}) {
     const Result<std::string> text = read_file(attempt + name, 1 << 20);
     if (!text) continue;
@@ -25,7 +26,7 @@ std::uint64_t acknowledged(const std::string& attempt) {
     const auto found = note->find("acked_sequence");
     if (found != note->end() && found->is_number_unsigned()) return found->get<std::uint64_t>();
   }
-  return 0;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -42,10 +43,11 @@ Result<std::vector<protocol::Report>> reports_to_carry(const std::string& direct
   if (!fs::exists(path, failure)) return carried;
   std::ifstream in(path);
   if (!in) return error(errno_status(errno, "open", path));
-  const std::uint64_t acked = acknowledged(attempt.string());
+  const std::optional<std::uint64_t> acked = acknowledged(attempt.string());
+  if (!acked) return carried;  // run by hand: nobody stores reports
   std::string line;
   for (std::uint64_t number = 1; std::getline(in, line); ++number) {
-    if (number <= acked) continue;  // one line a report, numbered from 1
+    if (number <= *acked) continue;  // one line a report, numbered from 1
     auto report = protocol::report_from_json(line);
     if (!report) break;  // torn
     const auto* metric = std::get_if<protocol::MetricReport>(&report->body);

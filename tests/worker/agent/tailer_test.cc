@@ -101,6 +101,21 @@ TEST_F(TailerTest, AMissingReportEndsTheReadingWithTheLineThatWasDamaged) {
   }
 }
 
+TEST_F(TailerTest, AReportThatNobodyMayStoreEndsTheReadingWithTheReason) {
+  protocol::Report nameless = metric(2);
+  std::get<protocol::MetricReport>(nameless.body).values[""] = 1;
+  protocol::Report endless = metric(2);
+  std::get<protocol::MetricReport>(endless.body).values[std::string(10'000, 'x')] = 1;
+  for (const protocol::Report& bad : {nameless, endless}) {
+    ReportTailer reader(folder_.file("bad"));
+    std::ofstream(folder_.file("bad")) << line(metric(1)) << line(bad) << line(metric(3));
+    const ReportsRead read = reader.read(kA, 0, 10);
+    EXPECT_EQ(sequences(read), std::vector<std::uint64_t>{1});
+    EXPECT_THAT(read.damage, HasSubstr("report 2 is missing"));
+    EXPECT_THAT(read.damage, HasSubstr("name")) << "and why";
+  }
+}
+
 TEST_F(TailerTest, ALongFileComesInPiecesAndWhole) {
   constexpr std::uint64_t kCount = 20'000;  // a few MB, so several calls
   std::string all;

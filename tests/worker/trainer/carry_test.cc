@@ -71,9 +71,15 @@ TEST_F(CarryTest, IsWhatFollowsTheLastAcknowledgementUpToTheCheckpoint) {
   EXPECT_EQ(reports->at(0).wall_ms, 1005) << "the time at which it happened";
 }
 
-TEST_F(CarryTest, IsEverythingWhereNothingIsKnownToBeStored) {
+TEST_F(CarryTest, IsEverythingWhereNothingWasStored) {
   write_reports(4);
+  write_note("worker.json", 0);
   EXPECT_THAT(carried(4), testing::ElementsAre("1", "2", "checkpoint 2", "3", "4", "checkpoint 4"));
+}
+
+TEST_F(CarryTest, IsNothingOfAnAttemptThatWasRunByHand) {
+  write_reports(4);
+  EXPECT_THAT(carried(4), testing::IsEmpty()) << "nobody stores its reports";
 }
 
 TEST_F(CarryTest, IsNothingWhenAllWasStored) {

@@ -190,6 +190,39 @@ TEST_F(TrainerTest, StoppedOrKilledAndResumedATrialEndsWithTheSameBytes) {
   }
 }
 
+TEST_F(TrainerTest, AResumedTrialFirstReportsWhatItsDeadWorkerDidNotBring) {
+  protocol::TrialSpec spec = small_spec();
+  spec.train.log_every_steps = 1;
+  spec.train.tokens = spec.train.batch_tokens * 1'000'000;
+  const std::string first = prepare("first", spec);
+  start(first);
+  wait_for_step(first, 10);
+  ::kill(pid_, SIGTERM);
+  ASSERT_EQ(wait(), 6);
+  const std::int64_t saved = end(first).step;
+  std::ofstream(first + "/worker.json") << "{\"acked_sequence\": 6}";  // its start and five steps
+
+  spec.attempt = 2;
+  spec.resume_from = {first + "/checkpoints"};
+  const std::string second = prepare("second", spec);
+  start(second);
+  wait_for_step(second, saved + 5);
+  ::kill(pid_, SIGTERM);
+  ASSERT_EQ(wait(), 6);
+  const auto curve = losses(second);
+  EXPECT_EQ(curve.begin()->first, 6);
+  EXPECT_EQ(curve.size(), static_cast<std::size_t>(curve.rbegin()->first - 5)) << "without a gap";
+  EXPECT_EQ(curve.at(saved), losses(first).at(saved));
+  // Before its own start, so that no step seems to go back behind it.
+  std::int64_t before = 0;
+  for (const protocol::Report& report : reports(second)) {
+    if (std::holds_alternative<protocol::StartedReport>(report.body)) break;
+    if (const auto* metric = std::get_if<protocol::MetricReport>(&report.body))
+      before = metric->step;
+  }
+  EXPECT_EQ(before, saved);
+}
+
 TEST_F(TrainerTest, TwoRunsWithTwoThreadsGiveTheSameBytes) {
   protocol::TrialSpec spec = small_spec();
   spec.threads = 2;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <regex>
 
@@ -35,6 +37,17 @@ class RanksTest : public trainer::TrainerTest {
     spec.train.log_every_steps = 1;
     spec.train.schedule.warmup_steps = 2;  // so that it learns from the start
     return spec;
+  }
+
+  static std::vector<std::string> gang_options(int rank, const std::string& rendezvous) {
+    return {"--ranks",       "4", "--rank",       std::to_string(rank),
+            "--local-ranks", "2", "--rendezvous", rendezvous};
+  }
+  static std::string wait_for_rendezvous(const std::string& trial) {
+    wait_until("rank 0 does not say where it listens",
+               [&] { return read_file(trial + "/rendezvous").has_value(); });
+    const std::string text = read_file(trial + "/rendezvous").value_or("");
+    return text.substr(0, text.find('\n'));
   }
 
   static void expect_part_of(const std::map<std::int64_t, double>& part,
@@ -109,6 +122,77 @@ TEST_F(RanksTest, RanksGiveTheLossesOfOneProcessWithTheSameBatch) {
     EXPECT_EQ(bodies<protocol::ProfileReport>(many).size(), 1u);
     EXPECT_FALSE(weights(many).empty());
   }
+}
+
+TEST_F(RanksTest, AGangOfTwoMachinesWithTwoRanksEachTrainsToTheLossesOfOneProcess) {
+  const protocol::TrialSpec whole_spec = spec(12);
+  const std::string one = prepare("one", whole_spec);
+  ASSERT_EQ(run(one), 0) << *read_file(one + "/log");
+
+  // As the workers of two machines start them: folders of their own, one process each.
+  const std::string first = prepare("first", whole_spec), second = prepare("second", whole_spec);
+  start(first, gang_options(0, "127.0.0.1:0"));
+  const std::string rendezvous = wait_for_rendezvous(first);
+  const pid_t other = launch(second, gang_options(2, rendezvous));
+  others_.push_back(other);
+  EXPECT_EQ(wait(), 0) << *read_file(first + "/log");
+  EXPECT_EQ(wait_for(other), 0) << *read_file(second + "/log");
+  EXPECT_EQ(losses(first).size(), 12u);
+  expect_part_of(losses(first), losses(one));
+  EXPECT_EQ(bodies<StartedReport>(first).at(0).device, "4 x cpu");
+  EXPECT_EQ(end(first).end, EndClass::kCompleted);
+  EXPECT_FALSE(std::filesystem::exists(second + "/reports.jsonl")) << "rank 0 alone reports";
+  EXPECT_FALSE(std::filesystem::exists(second + "/checkpoints"));
+}
+
+TEST_F(RanksTest, AGangThatLosesAMachineEndsOnceAndResumesOnAnotherNumberOfRanks) {
+  protocol::TrialSpec next = spec(1'000'000);
+  next.train.checkpoint_every_ms = 100;
+  const std::string first = prepare("first", next), second = prepare("second", next);
+  start(first, gang_options(0, "127.0.0.1:0"));
+  const pid_t other = launch(second, gang_options(2, wait_for_rendezvous(first)));
+  others_.push_back(other);
+  wait_for_checkpoint(first);
+  const pid_t rank_3 = process_of(second, 3);
+  ::kill(other, SIGKILL);  // as when its machine's memory runs out
+  EXPECT_EQ(wait(), static_cast<int>(protocol::TrainerExit::kLostRank));
+  wait_for(other);
+  EXPECT_TRUE(ends(rank_3));
+  EXPECT_EQ(bodies<EndReport>(first).size(), 1u);
+  EXPECT_THAT(end(first).message, HasSubstr("rank 2"));
+
+  next.attempt = 2;
+  next.resume_from = {first + "/checkpoints"};
+  const std::string alone = prepare("alone", next);
+  start(alone);
+  wait_until("it does not start", [&] { return !bodies<StartedReport>(alone).empty(); });
+  EXPECT_GT(bodies<StartedReport>(alone)[0].resumed_step, 0);
+  ::kill(pid_, SIGTERM);
+  wait();
+}
+
+TEST_F(RanksTest, EveryMachinesFirstRankLooksAtTheLeaseInItsOwnFolder) {
+  const protocol::TrialSpec next = spec(1'000'000);
+  const std::string first = prepare("first", next), second = prepare("second", next);
+  start(first, gang_options(0, "127.0.0.1:0"));
+  const pid_t other = launch(second, gang_options(2, wait_for_rendezvous(first)));
+  others_.push_back(other);
+  wait_for_step(first, 3);
+  std::ofstream(second + "/lease") << "1\n";  // long over: the worker there is gone
+  EXPECT_EQ(wait(), 6) << *read_file(first + "/log");
+  EXPECT_EQ(wait_for(other), 6);
+  EXPECT_EQ(end(first).end, EndClass::kStopped);
+  EXPECT_THAT(end(first).message, HasSubstr("lease"));
+  EXPECT_FALSE(bodies<CheckpointReport>(first).empty()) << "saved before they stopped";
+}
+
+TEST_F(RanksTest, SharesOfAMachineThatDoNotAddUpAreRefused) {
+  const std::string trial = prepare("t", spec(3));
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--ranks", "4", "--local-ranks", "2"},
+      {"--ranks", "4", "--rank", "3", "--local-ranks", "2", "--rendezvous", "127.0.0.1:1"},
+      {"--ranks", "4", "--rank", "0", "--local-ranks", "0", "--rendezvous", "127.0.0.1:0"}};
+  for (const auto& options : wrong) EXPECT_EQ(run(trial, options), 2);
 }
 
 TEST_F(RanksTest, ATrialIsResumedOnAnotherNumberOfRanks) {

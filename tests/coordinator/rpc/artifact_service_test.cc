@@ -1,0 +1,197 @@
+// Checkpoints over gRPC: what one worker brings, the next one fetches; nobody else does.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "coordinator/rpc/server.h"
+#include "protocol/channel.h"
+#include "protocol/convert.h"
+#include "storage/artifacts.h"
+#include "tailor/v1/worker.grpc.pb.h"
+#include "tests/coordinator/engine/support.h"
+#include "tests/support/temporary_folder.h"
+#include "worker/agent/session_artifacts.h"
+
+namespace tailor::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr std::size_t kModelBytes = 2'500'000;  // more than two chunks
+
+class ArtifactServiceTest : public ::testing::Test {
+ protected:
+  ~ArtifactServiceTest() override { stop(); }
+
+  void start(bool with_store) {
+    std::vector<std::string> warnings;
+    if (with_store) {
+      artifacts_ = *storage::ArtifactStore::open(folder_.file("artifacts"), 100'000'000, &warnings);
+    }
+    engine_ = std::move(*engine::Engine::start(store_, clock_, {}, {}));
+    views_ = std::make_unique<engine::Views>(store_, *engine_);
+    Options options;
+    options.listen = "127.0.0.1:0";
+    options.artifacts = artifacts_.get();
+    server_ = std::move(*Server::start(*views_, options));
+    const std::string address = "127.0.0.1:" + std::to_string(server_->port());
+    workers_ = v1::WorkerService::NewStub(protocol::open_channel(address));
+    client_ = std::make_unique<agent::ArtifactClient>(address, 0);
+  }
+  void stop() {
+    if (context_) context_->TryCancel();
+    stream_.reset();
+    client_.reset();
+    if (server_) server_->stop(200);
+    if (engine_) engine_->stop();
+    server_.reset();
+    views_.reset();
+    engine_.reset();
+    artifacts_.reset();
+  }
+
+  /// A worker connects, is given a trial and reports a checkpoint of it.
+  void run_a_trial() {
+    engine_->request(testing::submit_event(testing::sweep_text()),
+                     [](const Status& status, const core::ReplyBody&) {
+                       EXPECT_TRUE(status.is_ok()) << status.message();
+                     });
+    context_ = std::make_unique<grpc::ClientContext>();
+    stream_ = workers_->Session(context_.get());
+    send(testing::hello("node1"));
+    assign_ = wait_for<protocol::Assign>();
+    ref_ = {{assign_.spec.trial, assign_.spec.attempt}, assign_.spec.token};
+    checkpoint_ = make_checkpoint(folder_.file("checkpoint"), 120);
+    send(protocol::Reports{ref_, {{1, 1, protocol::StartedReport{}}, {2, 2, checkpoint_}}});
+    EXPECT_EQ(wait_for<protocol::ReportsAck>().through_sequence, 2u);
+  }
+  void send(const protocol::WorkerMessage& message) {
+    v1::WorkerMessage proto;
+    protocol::to_proto(message, &proto);
+    ASSERT_TRUE(stream_->Write(proto));
+  }
+  template <typename M>
+  M wait_for() {
+    v1::CoordinatorMessage proto;
+    while (stream_->Read(&proto)) {
+      auto message = protocol::from_proto(proto);
+      if (!message.has_value()) continue;
+      if (const auto* wanted = std::get_if<M>(&*message)) return *wanted;
+    }
+    ADD_FAILURE() << "the stream ended";
+    return M();
+  }
+  protocol::CheckpointReport make_checkpoint(const std::string& folder, std::int64_t step) {
+    std::filesystem::create_directories(folder);
+    std::string model;
+    for (std::size_t i = 0; i < kModelBytes; ++i) model += static_cast<char>(i * 31 % 251);
+    std::ofstream(folder + "/model") << model;
+    const std::string manifest =
+        "{\"files\": {\"model\": {\"sha256\": \"" + sha256_hex(model) + "\"}}}";
+    std::ofstream(folder + "/manifest.json") << manifest;
+    return {step, folder, sha256_hex(manifest), static_cast<std::int64_t>(kModelBytes)};
+  }
+  static bool never() { return false; }
+
+  test::TemporaryFolder folder_;
+  storage::MemoryStore store_;
+  ManualClock clock_;
+  std::unique_ptr<storage::ArtifactStore> artifacts_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::Views> views_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::WorkerService::Stub> workers_;
+  std::unique_ptr<agent::ArtifactClient> client_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>> stream_;
+  protocol::Assign assign_;
+  protocol::AttemptRef ref_;
+  protocol::CheckpointReport checkpoint_;
+};
+
+TEST_F(ArtifactServiceTest, WhatOneWorkerBringsAnotherFetches) {
+  start(true);
+  run_a_trial();
+  const Status brought = client_->upload(ref_, checkpoint_, never);
+  ASSERT_TRUE(brought.is_ok()) << brought.message();
+  ASSERT_THAT(artifacts_->list(), SizeIs(1));
+  EXPECT_EQ(artifacts_->list()[0].key.step, 120);
+  EXPECT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok()) << "again is nothing new";
+
+  const protocol::StoredCheckpoint stored{1, 120, checkpoint_.sha256, 0};
+  const std::string fetched = folder_.file("elsewhere/checkpoints/000000120");
+  const Status status = client_->fetch(ref_, stored, fetched, never);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_EQ(read_file(fetched + "/model").value(), read_file(checkpoint_.path + "/model").value());
+  EXPECT_EQ(sha256_hex(read_file(fetched + "/manifest.json").value()), checkpoint_.sha256);
+}
+
+TEST_F(ArtifactServiceTest, AStoredCheckpointIsNamedInTheNextAssign) {
+  start(true);
+  run_a_trial();
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  send(protocol::Reports{
+      ref_, {{3, 3, protocol::EndReport{protocol::EndClass::kStopped, "again", 120, {}}}}});
+  protocol::Assign next = wait_for<protocol::Assign>();
+  while (next.spec.trial != ref_.attempt.trial) {  // others of the sweep come first
+    send(protocol::Refused{{{next.spec.trial, next.spec.attempt}, next.spec.token},
+                           protocol::EndClass::kStopped,
+                           "not this one"});
+    next = wait_for<protocol::Assign>();
+  }
+  ASSERT_THAT(next.stored, SizeIs(1));
+  EXPECT_EQ(next.stored[0].step, 120);
+  EXPECT_EQ(next.stored[0].sha256, checkpoint_.sha256);
+}
+
+TEST_F(ArtifactServiceTest, WhoHasNoBusinessThereIsRefused) {
+  start(true);
+  run_a_trial();
+  protocol::AttemptRef stranger = ref_;
+  stranger.token += 1;
+  EXPECT_EQ(client_->upload(stranger, checkpoint_, never).code(), Code::kPermissionDenied);
+  const auto unreported = make_checkpoint(folder_.file("other"), 130);
+  EXPECT_EQ(client_->upload(ref_, unreported, never).code(), Code::kNotFound);
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  const protocol::StoredCheckpoint stored{1, 120, checkpoint_.sha256, 0};
+  EXPECT_EQ(client_->fetch(stranger, stored, folder_.file("x/1"), never).code(),
+            Code::kPermissionDenied);
+  EXPECT_EQ(
+      client_->fetch(ref_, {1, 120, std::string(64, '0'), 0}, folder_.file("x/1"), never).code(),
+      Code::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("x/1")));
+}
+
+TEST_F(ArtifactServiceTest, ADamagedFileIsNotBroughtAndAGivenUpTransferGoesOnLater) {
+  start(true);
+  run_a_trial();
+  int asked = 0;
+  EXPECT_EQ(client_->upload(ref_, checkpoint_, [&] { return ++asked > 2; }).code(),
+            Code::kCancelled);
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+
+  // The manifest is as reported; the disk has changed a byte of the model since.
+  const auto second = make_checkpoint(folder_.file("second"), 120);
+  ASSERT_EQ(second.sha256, checkpoint_.sha256);
+  ASSERT_TRUE(artifacts_->remove(artifacts_->list().at(0).key).is_ok());
+  std::fstream(second.path + "/model", std::ios::in | std::ios::out).put('!');
+  const Status refused = client_->upload(ref_, second, never);
+  EXPECT_EQ(refused.code(), Code::kDataLoss);
+  EXPECT_THAT(refused.message(), HasSubstr("model"));
+  EXPECT_THAT(artifacts_->list(), SizeIs(0));
+}
+
+TEST_F(ArtifactServiceTest, ACoordinatorWithoutAStoreSaysSo) {
+  start(false);
+  run_a_trial();
+  EXPECT_EQ(client_->upload(ref_, checkpoint_, never).code(), Code::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tailor::rpc
