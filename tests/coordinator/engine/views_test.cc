@@ -62,9 +62,9 @@ class ViewsTest : public ::testing::Test {
     started.resumed_step = 40;
     started.data_hash = "0f1e";
     reports.reports.push_back({1, 1, started});
-    reports.reports.push_back({2, 2, protocol::MetricReport{10, 640, {{"train_loss", 3.5}}}});
+    reports.reports.push_back({2, 2, protocol::MetricReport{50, 3200, {{"train_loss", 3.5}}}});
     protocol::EndReport end;
-    end.step = 16;
+    end.step = 56;
     end.values = {{"validation_loss", loss(spec)}, {"tokens_per_s", 1000.0}};
     reports.reports.push_back({3, 3, end});
     engine_->session_message(session, reports);
