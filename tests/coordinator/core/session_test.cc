@@ -9,6 +9,7 @@ namespace {
 
 using protocol::EndClass;
 using protocol::Heartbeat;
+using storage::EventKind;
 using storage::TrialState;
 using testing::Contains;
 using testing::HasSubstr;

@@ -173,7 +173,7 @@ TEST_F(ViewsTest, WhatHasEndedIsShownFromItsRowsAlsoAfterARestart) {
     EXPECT_EQ(page.total, 2u);
     ASSERT_EQ(page.sweeps.size(), 1u);
     EXPECT_EQ(page.sweeps.front().row.name, "taper") << "the newest come first";
-    EXPECT_THAT(views_->explain(TrialId{1}).value(), ::testing::HasSubstr("t1 completed with"));
+    EXPECT_THAT(views_->why(TrialId{1})->sentence, ::testing::HasSubstr("t1 completed with"));
     const Totals totals = views_->totals();
     EXPECT_EQ(totals.sweeps.at(storage::SweepState::kCompleted), 1u);
     EXPECT_EQ(totals.sweeps.at(storage::SweepState::kRunning), 1u);
@@ -202,7 +202,7 @@ TEST_F(ViewsTest, ASweepThatCannotBeReadIsShownWithTheReasonAndHindersNobody) {
   EXPECT_EQ(listed[0].counts.at(storage::TrialState::kQueued), 4u);
   EXPECT_EQ(listed[1].unreadable, "");
   EXPECT_EQ(views_->sweep(broken)->unreadable, listed[0].unreadable);
-  EXPECT_TRUE(views_->explain(TrialId{1}).has_value());
+  EXPECT_TRUE(views_->why(TrialId{1}).has_value());
   Answer cancelled;
   engine_->request(core::ControlSweep{0, broken, core::SweepAction::kCancel, 0},
                    cancelled.handler());
