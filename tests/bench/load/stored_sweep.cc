@@ -96,7 +96,7 @@ class Writer {
     return Status::ok();
   }
 
-  void add_event(const char* kind, TrialId trial, std::string message) {
+  void add_event(storage::EventKind kind, TrialId trial, std::string message) {
     storage::EventRow event;
     event.wall_ms = kBegin;
     event.kind = kind;
@@ -136,10 +136,10 @@ class Writer {
     attempt.assigned_ms = kBegin;
     attempt.ended_ms = kBegin + 500;
     batch_.emplace_back(std::move(attempt));
-    add_event("trial_queued", id, "");
-    add_event("attempt_assigned", id, "");
-    add_event("attempt_ended", id, "completed");
-    add_event("trial_completed", id, "");
+    add_event(storage::EventKind::kTrialQueued, id, "");
+    add_event(storage::EventKind::kAttemptAssigned, id, "");
+    add_event(storage::EventKind::kAttemptEnded, id, "completed");
+    add_event(storage::EventKind::kTrialCompleted, id, "");
     if (id.value > sweep_.trials_with_points) return;
     for (int i = 1; i <= sweep_.points; ++i) {
       storage::MetricPoint point;
