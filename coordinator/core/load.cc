@@ -314,14 +314,17 @@ Status load_history(State& state, Trial& trial, const SweepRows& rows, Now now) 
   if (const auto row = rows.checkpoints.find(trial.row.id); row != rows.checkpoints.end()) {
     TAILOR_RETURN_IF_ERROR(load_checkpoint(trial, *row->second, attempts));
   }
-  if (storage::is_final(trial.row.state) || attempts.empty()) return Status::ok();
+  if (storage::is_final(trial.row.state)) return Status::ok();
   load_failed_on(trial, attempts);
   for (const storage::AttemptRow* row : attempts) {
     if (row->state != AttemptState::kEnded) {
       TAILOR_RETURN_IF_ERROR(load_live(state, trial, *row, now));
     }
   }
-  if (trial.row.state == TrialState::kQueued) {
+  if (trial.row.state == TrialState::kRunning && !trial.live) {
+    return damaged("trial {} is running but lacks a live attempt", trial.row.id.to_string());
+  }
+  if (trial.row.state == TrialState::kQueued && !attempts.empty()) {
     const std::int64_t left = backoff_left(state, trial, *attempts.back(), now);
     if (left > 0) {
       state.deadlines.set(DeadlineKind::kBackoff, trial.row.id.value, now.mono_ms + left);

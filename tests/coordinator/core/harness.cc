@@ -171,10 +171,10 @@ SessionId Harness::connect(protocol::Hello hello) {
 }
 
 std::string Harness::workers_of(std::uint64_t trial) const {
-  const Trial& t = state.trials.at(TrialId{trial});
+  const auto found = state.trials.find(TrialId{trial});
   std::string names;
-  if (!t.live) return names;
-  for (const Member& member : t.live->members) {
+  if (found == state.trials.end() || !found->second.live) return names;
+  for (const Member& member : found->second.live->members) {
     names += (names.empty() ? "" : " ") + state.workers.at(member.row.worker).row.name;
   }
   return names;

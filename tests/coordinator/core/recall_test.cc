@@ -25,6 +25,7 @@ void run_to_the_end(Harness& h, const std::string& name = "taper") {
   const SessionId w = h.connect("w-" + name, 2);
   h.finish(w, first, EndClass::kCompleted);
   h.finish(w, first + 1, EndClass::kOom);
+  h.disconnect(w);  // the next one has a worker of its own
 }
 
 TEST(Recall, AFinalTrialLeavesMemoryAndASweepThatHasEndedTakesAllWithIt) {

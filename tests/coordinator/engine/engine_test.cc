@@ -97,11 +97,11 @@ TEST(Engine, AQuerySeesOnlyCommittedState) {
   store.hold(true);
   Answer answer;
   engine->request(submit_event(sweep_text()), answer.handler());
+  ASSERT_TRUE(eventually([&] { return store.begun() > 0; }));
   std::atomic<int> sweeps{-1};
   engine->query([&](const core::State* state, core::Now, const Status&) {
     sweeps = state == nullptr ? -2 : static_cast<int>(state->sweeps.size());
   });
-  ASSERT_TRUE(eventually([&] { return store.begun() > 0; }));
   EXPECT_EQ(sweeps.load(), -1);
   store.hold(false);
   ASSERT_TRUE(eventually([&] { return sweeps.load() != -1; }));
