@@ -80,14 +80,17 @@ TEST(Explain, SaysThatParallelIsReached) {
 TEST(Explain, SaysHowATrialEnded) {
   Harness h;
   SweepFile file;
-  file.seeds = "count = 3";  // the third keeps the sweep in memory
+  file.seeds = "count = 3";
   file.retry = "nan = 0";
   h.submit(file);
   const SessionId w = h.connect("w1", 3);
   h.finish(w, 1, EndClass::kCompleted, 2.5);
   h.finish(w, 2, EndClass::kNan);
-  EXPECT_THAT(why(h, 1), HasSubstr("completed with validation loss 2.5"));
-  EXPECT_THAT(why(h, 2), HasSubstr("failed (nan): it broke"));
+  const auto ended = [&](std::uint64_t id) {
+    return text_of(why_ended(h.store.trial(TrialId{id}).value()));
+  };
+  EXPECT_THAT(ended(1), HasSubstr("completed with validation loss 2.5"));
+  EXPECT_THAT(ended(2), HasSubstr("failed (nan): it broke"));
   EXPECT_THAT(why(h, 4), HasSubstr("no trial t4"));
 }
 

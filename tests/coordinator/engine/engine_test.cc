@@ -113,17 +113,18 @@ TEST(Engine, WritesWhatArrivesDuringACommitInOneTransactionAfterIt) {
   ManualClock clock;
   auto engine = start(store, clock);
   store.hold(true);
-  Answer first;
-  engine->request(submit_event(sweep_text("first")), first.handler());
+  auto first = std::make_shared<RecordingSink>();
+  engine->open_session(first, hello("first"));
   ASSERT_TRUE(eventually([&] { return store.begun() == 1; }));
-  std::vector<std::unique_ptr<Answer>> later;
+  std::vector<std::shared_ptr<RecordingSink>> later;
   for (int i = 0; i < 20; ++i) {
-    later.push_back(std::make_unique<Answer>());
-    engine->request(submit_event(sweep_text("later-" + std::to_string(i))),
-                    later.back()->handler());
+    later.push_back(std::make_shared<RecordingSink>());
+    engine->open_session(later.back(), hello("later-" + std::to_string(i)));
   }
   store.hold(false);
-  for (const auto& answer : later) ASSERT_TRUE(answer->wait());
+  for (const auto& sink : later) {
+    ASSERT_TRUE(eventually([&] { return sink->received<protocol::Welcome>().size() == 1; }));
+  }
   EXPECT_EQ(store.begun(), 2);
 }
 
