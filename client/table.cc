@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"control", add_control},
     {"compare", add_compare},
     {"profile", add_profile},
+    {"reproduce", add_reproduce},
     {"query", add_query},
     {"export", add_export},
     {"workers", add_workers},

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <initializer_list>
 #include <memory>
@@ -272,6 +273,42 @@ bool take_trials(Context& context, const WhatOptions& options, const char* actio
   return true;
 }
 
+/// The last word of WHAT, taken away.
+std::int32_t take_priority(std::vector<std::string>& what) {
+  std::int32_t priority = 0;
+  const std::string text = what.back();
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), priority);
+  if (what.size() < 2 || failed != std::errc() || end != text.data() + text.size()) {
+    throw Failure(
+        Exit::kUsage,
+        fmt::format("the last word must be the priority, an integer; it is \"{}\"", text));
+  }
+  what.pop_back();
+  return priority;
+}
+
+void set_priority(Context& context, WhatOptions options) {
+  const Words words = {"set the priority of", "setting the priority of", "set the priority of",
+                       "has ended"};
+  const std::int32_t priority = take_priority(options.what);
+  v1::ControlTrialsRequest request;
+  request.set_action(v1::ControlTrialsRequest::ACTION_SET_PRIORITY);
+  request.set_priority(priority);
+  if (take_trials(context, options, "priority", &request)) {
+    return control_trials(context, request, words, options.control);
+  }
+  if (options.filter.given()) {
+    *request.mutable_filter() =
+        filter_of(context, options, {v1::TRIAL_STATE_QUEUED, v1::TRIAL_STATE_RUNNING});
+    options.control.confirm = true;
+    return control_trials(context, request, words, options.control);
+  }
+  v1::ControlSweepRequest sweep;
+  sweep.set_priority(priority);
+  control_sweep(context, options.what.front(), sweep, words.action, words.doing,
+                options.control.dry_run);
+}
+
 }  // namespace
 
 void add_control(CLI::App& app, Context& context) {
@@ -344,23 +381,15 @@ void add_control(CLI::App& app, Context& context) {
     });
   }
   {
-    struct Options {
-      std::string sweep;
-      std::int32_t priority = 0;
-      bool dry_run = false;
-    };
-    auto options = std::make_shared<Options>();
-    CLI::App* command = add_command(app, "priority", "Sets a sweep's priority (higher first).",
-                                    "  tailor priority last 10");
-    command->add_option("SWEEP", options->sweep, "id, name or \"last\"")->required();
-    command->add_option("PRIORITY", options->priority, "an integer")->required();
-    command->add_flag("--dry-run", options->dry_run, "only say what would be hit");
-    command->callback([&context, options] {
-      v1::ControlSweepRequest request;
-      request.set_priority(options->priority);
-      control_sweep(context, options->sweep, request, "set the priority of",
-                    "setting the priority of", options->dry_run);
-    });
+    CLI::App* command = add_command(
+        app, "priority",
+        "Sets the priority of a sweep (higher first), or of trials: theirs is added to their "
+        "sweep's.",
+        "  tailor priority last 10\n  tailor priority t41 t42 5\n  tailor priority last 3 "
+        "--candidate wide --yes");
+    const auto options = add_what(command, "one sweep, or trials; then the priority, an integer",
+                                  "queued and running");
+    command->callback([&context, options] { set_priority(context, *options); });
   }
 }
 

@@ -75,6 +75,7 @@ Json to_json(const engine::TrialView& view) {
           {"objective", number(view.row.objective)},
           {"values", std::move(values)},
           {"parameters_body", view.parameters_body},
+          {"priority", view.row.priority},
           {"created_ms", view.row.created_ms},
           {"started_ms", view.row.started_ms},
           {"ended_ms", view.row.ended_ms}};
@@ -137,6 +138,7 @@ Json to_json(const engine::WorkerView& view) {
           {"slots", view.slots},
           {"busy_slots", view.busy_slots},
           {"devices", view.devices},
+          {"clock_skew_ms", view.clock_skew_ms ? Json(*view.clock_skew_ms) : Json(nullptr)},
           {"running", std::move(running)},
           {"first_seen_ms", view.row.first_seen_ms},
           {"last_seen_ms", view.row.last_seen_ms}};

@@ -189,6 +189,7 @@ v1::Trial to_proto(const engine::TrialView& view) {
   out.set_started_ms(view.row.started_ms);
   out.set_ended_ms(view.row.ended_ms);
   out.set_parameters_body(view.parameters_body);
+  out.set_priority(view.row.priority);
   return out;
 }
 

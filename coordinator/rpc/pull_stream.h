@@ -90,7 +90,7 @@ class PullStream : public std::enable_shared_from_this<PullStream<Message>> {
   const std::string_view method_;
   const CallHook& hook_;
   Next next_;
-  mutable std::mutex mutex_;  // guards: reactor_, message_
+  mutable std::mutex mutex_;                              // guards: reactor_, message_
   grpc::ServerWriteReactor<Message>* reactor_ = nullptr;  // null once finished
   Message message_;
 };

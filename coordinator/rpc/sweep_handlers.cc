@@ -18,6 +18,10 @@ Status check_submission(const v1::SubmitSweepRequest& request) {
     return {Code::kInvalidArgument,
             "base_dir must be an absolute path, not \"" + request.base_dir() + "\""};
   }
+  if (request.user().size() > protocol::kNameBytesMax) {
+    return {Code::kInvalidArgument, fmt::format("the user's name has {} bytes, more than {}",
+                                                request.user().size(), protocol::kNameBytesMax)};
+  }
   if (request.toml().size() > kTomlBytesMax) {
     return {Code::kInvalidArgument,
             fmt::format("the sweep file has {} bytes, more than {}: describe the candidates by a "

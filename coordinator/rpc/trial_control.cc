@@ -18,7 +18,8 @@ namespace tailor::rpc {
 namespace {
 
 constexpr int kNamedTrialsMax = 10'000;
-constexpr std::size_t kPiece = 5'000;       // trials of one event
+constexpr std::size_t kPiece = 5'000;       // trials of one event that changes them
+constexpr std::size_t kDryPiece = 100'000;  // of one that only looks
 constexpr std::size_t kNamesShown = 1'000;  // of trials and of sweeps in the answer
 
 using ControlCall = Call<v1::ControlTrialsResponse>;
@@ -139,8 +140,10 @@ Result<core::TrialAction> action_of(v1::ControlTrialsRequest::Action action) {
       return core::TrialAction::kCancel;
     case v1::ControlTrialsRequest::ACTION_RETRY:
       return core::TrialAction::kRetry;
+    case v1::ControlTrialsRequest::ACTION_SET_PRIORITY:
+      return core::TrialAction::kSetPriority;
     default:
-      return error(Code::kInvalidArgument, "no action; allowed: cancel, retry");
+      return error(Code::kInvalidArgument, "no action; allowed: cancel, retry, priority");
   }
 }
 
@@ -158,7 +161,8 @@ class TrialControl : public std::enable_shared_from_this<TrialControl> {
   void go_on() {
     if (next_ == chosen_.trials.size()) return finish();
     const auto first = chosen_.trials.begin() + static_cast<std::ptrdiff_t>(next_);
-    const std::size_t count = std::min(kPiece, chosen_.trials.size() - next_);
+    const std::size_t count =
+        std::min(event_.dry_run ? kDryPiece : kPiece, chosen_.trials.size() - next_);
     core::ControlTrials piece = event_;
     piece.trials.assign(first, first + static_cast<std::ptrdiff_t>(count));
     next_ += count;
@@ -251,6 +255,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlTrials(
         core::ControlTrials event;
         event.action = *action;
         event.dry_run = request.dry_run();
+        event.priority = request.priority();
         std::make_shared<TrialControl>(views_.engine(), call, std::move(event), *chosen)->go_on();
       });
 }

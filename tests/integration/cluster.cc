@@ -142,19 +142,17 @@ void Cluster::start_coordinator() {
   ASSERT_EQ(coordinator_, 0);
   const std::string ports = (dir_ / "ports.json").string();
   fs::remove(ports);
-  std::vector<std::string> argv = {program("tailor-coordinator"),
-                                   "--database",
-                                   (dir_ / "tailor.db").string(),
-                                   "--listen",
-                                   address_.empty() ? "127.0.0.1:0" : address_,
-                                   "--http",
-                                   http_.empty() ? "127.0.0.1:0" : http_,
-                                   "--heartbeat",
-                                   "200ms",
-                                   "--lease",
-                                   "2500ms",
-                                   "--port-file",
-                                   ports};
+  std::vector<std::string> argv;
+  if (descriptors_max_ > 0) {
+    argv = {"/bin/sh", "-c", fmt::format("ulimit -n {}; exec \"$@\"", descriptors_max_), "sh"};
+  }
+  for (const std::string& word : std::vector<std::string>{
+           program("tailor-coordinator"), "--database", (dir_ / "tailor.db").string(), "--listen",
+           address_.empty() ? "127.0.0.1:0" : address_, "--http",
+           http_.empty() ? "127.0.0.1:0" : http_, "--heartbeat", "200ms", "--lease", "2500ms",
+           "--port-file", ports}) {
+    argv.push_back(word);
+  }
   argv.insert(argv.end(), coordinator_options_.begin(), coordinator_options_.end());
   coordinator_ = spawn(argv, "coordinator.log");
   ASSERT_TRUE(wait_until([&] { return fs::exists(ports) || ::kill(coordinator_, 0) != 0; }, 20))

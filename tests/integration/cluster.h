@@ -52,6 +52,8 @@ class Cluster {
   void set_coordinator_options(std::vector<std::string> options) {
     coordinator_options_ = std::move(options);
   }
+  /// The coordinator started later may have at most `most` files and connections open.
+  void limit_coordinator_descriptors(int most) { descriptors_max_ = most; }
 
   /// Starts the coordinator and waits until it serves; the second start re-uses the same ports.
   void start_coordinator();
@@ -89,6 +91,7 @@ class Cluster {
   std::string address_, http_;
   std::map<std::string, std::string> environment_;
   std::vector<std::string> coordinator_options_;
+  int descriptors_max_ = 0;  // 0 = as many as this process
   pid_t coordinator_ = 0;
   std::map<std::string, pid_t> workers_;
 };

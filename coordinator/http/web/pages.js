@@ -28,13 +28,15 @@ function choose(label, name, value, options) {
 // ---- all sweeps
 
 pages.sweeps = async () => {
-  const { sweeps } = await api('sweeps');
+  const { sweeps, total, more } = await api('sweeps', { limit: 200 });
   if (!sweeps.length) {
     return h('div', null, h('h1', null, 'Sweeps'),
       h('p', null, 'There is no sweep yet. Submit one: ', h('code', null, 'tailor submit SWEEP.toml')));
   }
   sweeps.reverse();
-  return h('div', null, h('h1', null, 'Sweeps'), h('div', { class: 'scroll' }, h('table', null,
+  return h('div', null, h('h1', null, 'Sweeps'),
+    more ? h('p', { class: 'muted' }, 'The newest ' + count(sweeps.length) + ' of ' + count(total) + '; all: ', h('code', null, 'tailor ls --all')) : null,
+    h('div', { class: 'scroll' }, h('table', null,
     h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Sweep'), h('th', { scope: 'col' }, 'State'),
       h('th', { scope: 'col' }, 'Progress'), h('th', { scope: 'col', class: 'num' }, 'Done'), h('th', { scope: 'col', class: 'num' }, 'Running'),
       h('th', { scope: 'col', class: 'num' }, 'Failed'), h('th', { scope: 'col', class: 'num' }, 'Candidates'),
@@ -131,7 +133,7 @@ async function curves(trials, query) {
 const escapeLabel = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/>/g, '&gt;');
 
 pages.sweep = async ([reference], query) => {
-  const { sweep, file } = await api('sweeps/' + encodeURIComponent(reference), { limit: 1 });
+  const { sweep, file, file_bytes: fileBytes } = await api('sweeps/' + encodeURIComponent(reference), { limit: 1 });
   const offset = Math.max(0, parseInt(query.offset || '0', 10) || 0);
   const [list, table] = await Promise.all([
     api('trials', { sweep: sweep.id, state: query.state, order: query.order, descending: query.descending, offset, limit: PAGE }),
@@ -174,7 +176,9 @@ pages.sweep = async ([reference], query) => {
         h('td', null, h('a', { href: link(['trial', trial.id]) }, 't' + trial.id)), h('td', null, trial.candidate_name), num(trial.seed),
         h('td', null, stateText(trial.state)), num(decimal(trial.objective)), num(trial.attempts),
         num(trial.started_ms && trial.ended_ms ? lasted(trial.ended_ms - trial.started_ms) : '–'), h('td', null, trial.message)))))),
-    h('details', { 'data-key': 'file' }, h('summary', null, 'Sweep file'), h('pre', { tabindex: '0' }, file)));
+    h('details', { 'data-key': 'file' }, h('summary', null, 'Sweep file'), h('pre', { tabindex: '0' }, file),
+      fileBytes > new Blob([file]).size ? h('p', { class: 'muted' }, 'The first ' + bytes(new Blob([file]).size) + ' of ' + bytes(fileBytes) + '. Whole: ',
+        h('a', { href: 'api/v1/sweeps/' + sweep.id + '/file' }, 'JSON')) : null));
 };
 
 // ---- one trial
@@ -249,12 +253,17 @@ pages.trial = async ([id], query) => {
 // ---- workers and events
 
 pages.workers = async () => {
-  const { workers } = await api('workers');
+  const { workers, total } = await api('workers', { limit: 500 });
   if (!workers.length) {
     return h('div', null, h('h1', null, 'Workers'), h('p', null, 'No worker has called in yet. Start one: ',
       h('code', null, 'tailor-worker --coordinator ' + location.hostname + ':7070')));
   }
-  return h('div', null, h('h1', null, 'Workers'), h('div', { class: 'scroll' }, h('table', null,
+  return h('div', null, h('h1', null, 'Workers'),
+    total > workers.length ? h('p', { class: 'muted' }, 'The first ' + count(workers.length) + ' of ' + count(total) + '; all: ', h('code', null, 'tailor workers')) : null,
+    workers.some((w) => Math.abs(w.clock_skew_ms || 0) >= 60000) ? h('p', { class: 'notice' }, 'Clocks more than a minute from the coordinator’s: ' +
+      workers.filter((w) => Math.abs(w.clock_skew_ms || 0) >= 60000).slice(0, 10).map((w) => w.name + ' (' + Math.round(w.clock_skew_ms / 1000) + ' s)').join(', ') +
+      '. Nothing is lost by it, but times in their curves and logs are off.') : null,
+    h('div', { class: 'scroll' }, h('table', null,
     h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Worker'), h('th', { scope: 'col' }, 'State'), h('th', { scope: 'col' }, 'Host'), h('th', { scope: 'col' }, 'Devices'),
       h('th', { scope: 'col', class: 'num' }, 'Busy slots'), h('th', { scope: 'col' }, 'Running'), h('th', { scope: 'col' }, 'Connected since'), h('th', { scope: 'col' }, 'Version'))),
     h('tbody', null, workers.map((w) => h('tr', { 'data-key': 'w' + w.id },

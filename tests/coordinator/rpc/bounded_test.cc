@@ -323,7 +323,10 @@ TEST_F(Bounded, EveryCallThatThereIsHasATestHere) {
       {"ControlSweep", "one sweep without its candidates"},
       {"Explain", "protocol::cut"},
       {"DrainWorker", "empty"},
+      {"QuarantineWorker", "empty"},
+      {"ReleaseWorker", "empty"},
       {"Backup", "a number"},
+      {"GetTrialSpec", "one sweep file, one architecture"},
       {"GetInfo", "a few numbers"},
   };
   const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
