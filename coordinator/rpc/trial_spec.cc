@@ -22,10 +22,8 @@ namespace {
 Result<sweep::Candidate> stored_candidate(const sweep::Spec& spec,
                                           const storage::CandidateRow& row) {
   TAILOR_ASSIGN_OR_RETURN(sweep::Point point, core::point_from_json(row.point_json));
-  TAILOR_ASSIGN_OR_RETURN(auto candidate, sweep::resolve(spec, row.name, point));
-  TAILOR_ASSIGN_OR_RETURN(candidate.architecture,
-                          shape::architecture_from_json(row.architecture_json));
-  return candidate;
+  TAILOR_ASSIGN_OR_RETURN(auto architecture, shape::architecture_from_json(row.architecture_json));
+  return sweep::restore(spec, row.name, std::move(point), std::move(architecture), row.hash);
 }
 
 Result<std::string> spec_json(const storage::SweepRow& sweep, const storage::CandidateRow& row,

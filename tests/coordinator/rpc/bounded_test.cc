@@ -255,17 +255,6 @@ TEST_F(Bounded, CurvesOfAWholeSweepAreOneStreamOfSmallMessages) {
   EXPECT_EQ(points, 120'000 + static_cast<int>(kMany));
 }
 
-TEST_F(Bounded, AHundredThousandTrialsAreCountedByClassAndNotNamedOneByOne) {
-  v1::ControlTrialsRequest request;
-  request.mutable_failed_of()->set_name("big");
-  request.set_action(v1::ControlTrialsRequest::ACTION_RETRY);
-  request.set_dry_run(true);
-  v1::ControlTrialsResponse response;
-  const grpc::Status status = served_->call(&Stub::ControlTrials, request, &response);
-  // The engine here knows nothing of the sweep: it refuses the first piece, and that is the answer.
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << status.error_message();
-}
-
 TEST_F(Bounded, WorkersComeInPagesThatCoverAll) {
   v1::ListWorkersRequest request;
   std::uint64_t have = 0;
@@ -311,7 +300,7 @@ TEST_F(Bounded, EveryCallThatThereIsHasATestHere) {
       {"GetTrial", "ATrialWithThousandsOfAttempts..."},
       {"GetSeries", "ALongSeriesComesInPagesThatCoverIt"},
       {"ExportCurves", "CurvesOfAWholeSweep..."},
-      {"ControlTrials", "AFilterHits..."},
+      {"ControlTrials", "AFilterHits...; of 10,000 trials: tests/integration/big_sweep_test.cc"},
       {"ListWorkers", "WorkersComeInPagesThatCoverAll"},
       {"WatchEvents", "EventsAreAStreamOfSmallMessages"},
       {"GetLog", "ALogComesInPieces"},
