@@ -14,11 +14,6 @@ constexpr int kSuccess = 0;
 constexpr int kNotSupported = 3;
 constexpr int kUncorrected = 1;      // kind of memory error
 constexpr int kSinceDriverLoad = 0;  // which count of them
-struct MemoryInfo {
-  unsigned long long total;
-  unsigned long long free;
-  unsigned long long used;
-};
 
 template <typename Function>
 bool find(void* library, const char* name, Function*& function) {
@@ -29,6 +24,11 @@ bool find(void* library, const char* name, Function*& function) {
 }  // namespace
 
 struct Nvml::Library {
+  struct MemoryInfo {  // here, not above: a type without linkage may not be in a type with
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+  };
   void* library = nullptr;
   bool ready = false;
   int (*init)() = nullptr;
@@ -99,7 +99,7 @@ Result<std::vector<Nvml::Device>> Nvml::devices(std::vector<std::string>* troubl
       continue;
     }
     char name[128] = {}, uuid[128] = {};
-    MemoryInfo memory{};
+    Library::MemoryInfo memory{};
     int code = library_->uuid(*device, uuid, sizeof uuid - 1);
     if (code == kSuccess) code = library_->name(*device, name, sizeof name - 1);
     if (code == kSuccess) code = library_->memory(*device, &memory);
@@ -118,7 +118,7 @@ Result<std::vector<Nvml::Device>> Nvml::devices(std::vector<std::string>* troubl
 
 Result<std::uint64_t> Nvml::memory_in_use(std::uint32_t index) {
   TAILOR_ASSIGN_OR_RETURN(void* const device, handle(index));
-  MemoryInfo memory{};
+  Library::MemoryInfo memory{};
   const int code = library_->memory(device, &memory);
   if (code != kSuccess && code != kNotSupported) {
     return error(library_->failed(fmt::format("read the memory of GPU {}", index), code));
