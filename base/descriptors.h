@@ -1,7 +1,7 @@
 // File descriptors of this process: how many there may be, and how many are left.
 //
-// A connection costs one, and so does every file; a program that has none left can open nothing, not
-// even its database. Threads: any.
+// A connection costs one, and so does every file; a program that has none left can open nothing,
+// not even its database. Threads: any.
 #pragma once
 
 #include <cstdint>

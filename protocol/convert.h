@@ -6,8 +6,8 @@
 // wrong bytes replaced by '?', because protobuf would refuse the whole message on the other side.
 // `from_proto` is fed by the network and by files: it refuses unset or unknown enum values, missing
 // parts and missing bodies by name (kInvalidArgument) and an architecture that shape::validate
-// refuses. It applies protocol/limits.h: free text is cut, names that are too long are refused; of a
-// message of reports only their number is checked (see `check_report`). An end class that this
+// refuses. It applies protocol/limits.h: free text is cut, names that are too long are refused; of
+// a message of reports only their number is checked (see `check_report`). An end class that this
 // version does not know is kInfrastructure, and the message says so.
 //
 // JSON is protobuf JSON with the field names of the .proto files: 64-bit integers are strings, NaN

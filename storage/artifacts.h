@@ -69,7 +69,8 @@ Garbage garbage_of(const std::vector<Artifact>& all,
 class ArtifactStore {
  public:
   /// Makes ROOT if it is missing and reads what is there. `quota_bytes` bounds everything in it.
-  /// What is damaged or foreign is named in `*warnings` and left alone. Errors: the system's reason.
+  /// What is damaged or foreign is named in `*warnings` and left alone. Errors: the system's
+  /// reason.
   static Result<std::unique_ptr<ArtifactStore>> open(const std::string& root,
                                                      std::uint64_t quota_bytes,
                                                      std::vector<std::string>* warnings);
@@ -87,8 +88,8 @@ class ArtifactStore {
     std::map<std::string, std::uint64_t> bytes;
   };
   /// Announces an artifact, or asks how far an announced one has come. Errors: kInvalidArgument (a
-  /// name, a hash, no manifest.json of the key's hash), kResourceExhausted (the quota; with how much
-  /// is missing), kFailedPrecondition (announced before with other files).
+  /// name, a hash, no manifest.json of the key's hash), kResourceExhausted (the quota; with how
+  /// much is missing), kFailedPrecondition (announced before with other files).
   Result<Progress> begin(const ArtifactKey& key, const std::vector<ArtifactFile>& files);
   /// Appends to a file. Errors: kNotFound (not announced), kOutOfRange when `offset` is not where
   /// the file ends (ask `begin`) or the file would grow beyond its declared size.

@@ -1,5 +1,5 @@
-// tailor watch: follows a sweep's events until it ends. On a terminal one status line is redrawn on stderr;
-// in a pipe each event is a line on stdout (with --json: one JSON object a line).
+// tailor watch: follows a sweep's events until it ends. On a terminal one status line is redrawn on
+// stderr; in a pipe each event is a line on stdout (with --json: one JSON object a line).
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -21,7 +21,8 @@ using storage::TrialState;
 
 namespace {
 
-/// How the end of an attempt counts, after the sweep's own rules were applied to the members' words.
+/// How the end of an attempt counts, after the sweep's own rules were applied to the members'
+/// words.
 struct Outcome {
   EndClass end = EndClass::kCompleted;
   std::string message;

@@ -1,7 +1,7 @@
 // From rows back to the State: at a restart all that is open, later what a request is about. What
-// is stored is the truth: a candidate's architecture is its row's and never resolved again; its recipe
-// comes from the stored file and must give the stored hash. A sweep that cannot be read is set
-// aside with the reason and hinders nothing else. Leases, sessions and back-offs begin anew.
+// is stored is the truth: a candidate's architecture is its row's and never resolved again; its
+// recipe comes from the stored file and must give the stored hash. A sweep that cannot be read is
+// set aside with the reason and hinders nothing else. Leases, sessions and back-offs begin anew.
 #include <fmt/format.h>
 
 #include <algorithm>

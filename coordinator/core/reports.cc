@@ -88,8 +88,8 @@ Status check_report(const LiveAttempt& live, const protocol::Report& report) {
                       live.resumed_step, metrics->step)};
 }
 
-/// The newest checkpoint is known; one that is newer than where the attempt began is progress, after
-/// which earlier failures do not count any more.
+/// The newest checkpoint is known; one that is newer than where the attempt began is progress,
+/// after which earlier failures do not count any more.
 void accept_checkpoint(Transition& t, Trial& trial, const protocol::CheckpointReport& checkpoint) {
   LiveAttempt& live = *trial.live;
   if (!trial.checkpoint || trial.checkpoint->step <= checkpoint.step) {

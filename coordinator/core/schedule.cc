@@ -1,10 +1,10 @@
 // From queued trials and free slots to new attempts.
 //
-// Order: the higher priority (of sweep and trial together) first; among equals the user whose trials
-// hold the fewest slots, then the sweep whose trials do, then the older sweep; within a sweep the
-// lowest trial id. A trial is placed whole: its demand on each of its workers, or nothing. It goes
-// where its checkpoint can be read, then to the worker with most free slots, but, if it can, not to
-// one where it failed.
+// Order: the higher priority (of sweep and trial together) first; among equals the user whose
+// trials hold the fewest slots, then the sweep whose trials do, then the older sweep; within a
+// sweep the lowest trial id. A trial is placed whole: its demand on each of its workers, or
+// nothing. It goes where its checkpoint can be read, then to the worker with most free slots, but,
+// if it can, not to one where it failed.
 #include <algorithm>
 #include <tuple>
 

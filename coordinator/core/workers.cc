@@ -1,8 +1,8 @@
 // Workers as placement sees them: what they offer, and the trouble that they are in.
 //
 // Trouble costs the worker, not the trials: who loses leases, refuses orders or cannot start
-// trainers is given nothing for a while, so that others go first, and is put into quarantine when it
-// happens again and again. A quarantine for such troubles ends by itself: after a time one trial
+// trainers is given nothing for a while, so that others go first, and is put into quarantine when
+// it happens again and again. A quarantine for such troubles ends by itself: after a time one trial
 // tries the worker. One by request, or for a line of a log, ends by request.
 #include <fmt/format.h>
 

@@ -31,11 +31,12 @@ Json to_json(const storage::EventRow& row);
 /// `page` is one of `table`.
 Json to_json(const analysis::ComparisonTable& table, const analysis::ComparisonPage& page);
 
-/// Bytes of the entries of one list: an answer has a few lists at most, and the dashboard asks again
-/// every few seconds.
+/// Bytes of the entries of one list: an answer has a few lists at most, and the dashboard asks
+/// again every few seconds.
 inline constexpr std::size_t kListBytesMax = 1 << 20;
 
-/// A page of a list: entries until `limit` or until they have kListBytesMax bytes, but one at least.
+/// A page of a list: entries until `limit` or until they have kListBytesMax bytes, but one at
+/// least.
 template <typename Rows>
 Json page_of(const Rows& rows, std::uint64_t offset, std::uint64_t limit) {
   Json page = Json::array();

@@ -1,6 +1,6 @@
-// ArtifactService: the store of checkpoints (storage/artifacts.h) for workers. Who may bring what is
-// decided by rows: an attempt's token, and a checkpoint that it reported; what was verified is told
-// to the core, which names it in Assigns.
+// ArtifactService: the store of checkpoints (storage/artifacts.h) for workers. Who may bring what
+// is decided by rows: an attempt's token, and a checkpoint that it reported; what was verified is
+// told to the core, which names it in Assigns.
 #pragma once
 
 #include <set>

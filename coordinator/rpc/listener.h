@@ -21,10 +21,10 @@ class Listener {
   /// Gets a connected socket, and the descriptor of the one that listens. It owns the former.
   using Taken = std::function<void(int listening, int connected)>;
 
-  /// Binds and listens; connections wait until `start`. `listen` is HOST:PORT with a numeric host or
-  /// "localhost", port 0 = any free one. A connection whose descriptor would be `descriptors_max` or
-  /// higher is refused. Errors: kInvalidArgument, kAlreadyExists (the port is in use, or the address
-  /// is not this machine's).
+  /// Binds and listens; connections wait until `start`. `listen` is HOST:PORT with a numeric host
+  /// or "localhost", port 0 = any free one. A connection whose descriptor would be
+  /// `descriptors_max` or higher is refused. Errors: kInvalidArgument, kAlreadyExists (the port is
+  /// in use, or the address is not this machine's).
   static Result<std::unique_ptr<Listener>> open(const std::string& listen,
                                                 std::uint64_t descriptors_max);
   /// Stops.

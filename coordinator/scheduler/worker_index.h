@@ -1,9 +1,10 @@
-// WorkerIndex: the workers that may be given work, by what they have free, so that a placement looks
-// at the few best ones and never at all of them. A plain value without clock or I/O.
+// WorkerIndex: the workers that may be given work, by what they have free, so that a placement
+// looks at the few best ones and never at all of them. A plain value without clock or I/O.
 //
 // Workers are kept in groups: all of them, those of one trials folder, those with one label. Within
-// a group they are apart by the shape of their slots (kind, memory), and within a shape in the order
-// (most free slots, lowest id). A choice walks the smallest group that can answer, best first.
+// a group they are apart by the shape of their slots (kind, memory), and within a shape in the
+// order (most free slots, lowest id). A choice walks the smallest group that can answer, best
+// first.
 //
 // Costs, n workers: `set` and `erase` (2 + labels) x log n; `choose` log n a worker that it looks
 // at. It looks at more than it takes only where the best ones lack memory or GPUs of a size, or are

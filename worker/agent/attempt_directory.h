@@ -1,8 +1,8 @@
 // The folder of one attempt, TRIALS_DIR/t41/2, and what this worker notes in it.
 //
-// Its name is the attempt's number; `-HEX` follows when the coordinator's database has been restored
-// from a backup (its numbers may then come again), and `.rN` for the workers of a gang that run
-// ranks from N on, which may share the trials folder with rank 0's: t41/2-3fa.r4.
+// Its name is the attempt's number; `-HEX` follows when the coordinator's database has been
+// restored from a backup (its numbers may then come again), and `.rN` for the workers of a gang
+// that run ranks from N on, which may share the trials folder with rank 0's: t41/2-3fa.r4.
 //
 //     worker.json        this worker's note: name, token, slots, process, acknowledged sequence.
 //                        Renamed to worker-done.json when the attempt is over, so that a restart

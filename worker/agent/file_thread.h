@@ -1,5 +1,5 @@
-// FileThread: the one thread that touches the files of one attempt, so that a file system that hangs
-// costs that attempt and never the loop, its heartbeats or another attempt.
+// FileThread: the one thread that touches the files of one attempt, so that a file system that
+// hangs costs that attempt and never the loop, its heartbeats or another attempt.
 //
 // Jobs run in the order in which they were posted. Answers go through Deliveries back to the loop.
 // A thread that hangs in the system is left behind when its owner goes: jobs hold what they need by

@@ -31,8 +31,8 @@ struct AgentLoop::Files {
         reports(directory.file("reports.jsonl")),
         log(directory.file("log"), limits) {}
 
-  /// Makes the folder survive a power cut, once: before the coordinator hears of a checkpoint in it,
-  /// and soon after its trainer has started. A trial of a second needs no fsync.
+  /// Makes the folder survive a power cut, once: before the coordinator hears of a checkpoint in
+  /// it, and soon after its trainer has started. A trial of a second needs no fsync.
   void sync() {
     if (synced || note.process.pid == 0) return;
     synced = true;
@@ -352,8 +352,9 @@ Status start_in(const AttemptDirectory& directory, AttemptNote& note,
   return process.release().with_context(request.argv.front());
 }
 
-/// Fetches the newest stored checkpoint that is newer than what lies here, so that the trainer finds
-/// it beside the others. What cannot be fetched is said; the trainer then goes on from what there is.
+/// Fetches the newest stored checkpoint that is newer than what lies here, so that the trainer
+/// finds it beside the others. What cannot be fetched is said; the trainer then goes on from what
+/// there is.
 void fetch_checkpoint(CheckpointStore& store, const std::string& trials_dir,
                       const protocol::AttemptRef& ref,
                       const std::vector<protocol::StoredCheckpoint>& stored,

@@ -38,8 +38,8 @@ struct LoopConfig {
   std::int64_t tick_ms = 100;
   /// A job on an attempt's files that takes longer than this hangs.
   std::int64_t files_limit_ms = 10'000;
-  /// Bytes of GPU memory in use in a slot, asked on a thread that may hang; empty = no GPUs. The end
-  /// of a trial there is told when they are down to what they were, or after `memory_limit_ms`.
+  /// Bytes of GPU memory in use in a slot, asked on a thread that may hang; empty = no GPUs. The
+  /// end of a trial there is told when they are down to what they were, or after `memory_limit_ms`.
   std::function<std::optional<std::uint64_t>(std::uint32_t slot)> memory_in_use;
   std::int64_t memory_limit_ms = 30'000;
   /// Called before each job on the files of an attempt, on its thread: tests make it hang there.

@@ -36,9 +36,9 @@ NodeHealth look_at_disk(const std::string& folder);
 /// Does something every so often on a thread that may hang with it. Threads: one owner.
 class Periodic {
  public:
-  /// Calls `look` at once and then every `every_ms`, on the thread; what it returns, if anything, is
-  /// called there too, unless the destructor has begun. So `look` may hang for longer than its owner
-  /// lives and must hold what it needs; what it returns need not.
+  /// Calls `look` at once and then every `every_ms`, on the thread; what it returns, if anything,
+  /// is called there too, unless the destructor has begun. So `look` may hang for longer than its
+  /// owner lives and must hold what it needs; what it returns need not.
   Periodic(std::function<std::function<void()>()> look, std::int64_t every_ms);
   ~Periodic();
   Periodic(const Periodic&) = delete;

@@ -18,8 +18,8 @@ namespace tailor::trainer {
 
 /// The metric and checkpoint reports up to `step` in the folder of the attempt that `checkpoint`
 /// (ATTEMPT/checkpoints/NNN) belongs to, behind the last one that its worker knew to be stored
-/// (worker.json, worker-done.json). Empty when that folder is `directory` itself, or has no reports,
-/// or was no worker's (run by hand).
+/// (worker.json, worker-done.json). Empty when that folder is `directory` itself, or has no
+/// reports, or was no worker's (run by hand).
 /// Errors: the file cannot be read; a damaged line ends the reading there, with what is before it.
 Result<std::vector<protocol::Report>> reports_to_carry(const std::string& directory,
                                                        const std::string& checkpoint,

@@ -38,8 +38,9 @@ class ReportLog {
   ReportLog& operator=(ReportLog&&) = delete;
   ~ReportLog();
 
-  /// Appends one line; the sequence is filled in, and the wall time where it is 0. `durable`: fsynced before it returns.
-  /// Errors: kResourceExhausted (disk full; the log then ends in a whole line again), kUnavailable.
+  /// Appends one line; the sequence is filled in, and the wall time where it is 0. `durable`:
+  /// fsynced before it returns. Errors: kResourceExhausted (disk full; the log then ends in a whole
+  /// line again), kUnavailable.
   Status append(protocol::Report report, bool durable);
 
   std::uint64_t last_sequence() const { return last_sequence_; }

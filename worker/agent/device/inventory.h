@@ -40,10 +40,11 @@ struct FoundGpus {
   std::vector<std::string> notes;
 };
 
-/// GPUs of this node by their UUIDs, in the driver's order. `allowed` is CUDA_VISIBLE_DEVICES, which
-/// a batch system may have set (null = all): indices of that order or the beginnings of UUIDs; what
-/// it names and the driver does not list (an instance of a GPU, "MIG-...") is taken as it is. A GPU
-/// that is cut into instances is not used as a whole. `nvml` is null where there is no driver.
+/// GPUs of this node by their UUIDs, in the driver's order. `allowed` is CUDA_VISIBLE_DEVICES,
+/// which a batch system may have set (null = all): indices of that order or the beginnings of
+/// UUIDs; what it names and the driver does not list (an instance of a GPU, "MIG-...") is taken as
+/// it is. A GPU that is cut into instances is not used as a whole. `nvml` is null where there is no
+/// driver.
 FoundGpus find_gpus(Nvml* nvml, const char* allowed);
 
 /// CPU cores this process may use (its affinity mask).

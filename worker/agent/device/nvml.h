@@ -1,5 +1,6 @@
-// Nvml: what NVIDIA's driver says about its GPUs, through its management library, found at run time.
-// The few declarations that are needed are this project's own (nvml.cc); no header of CUDA is.
+// Nvml: what NVIDIA's driver says about its GPUs, through its management library, found at run
+// time. The few declarations that are needed are this project's own (nvml.cc); no header of CUDA
+// is.
 //
 // Calls ask the driver, which may hang with a broken device: call from a thread that may.
 // Threads: any, as the library allows.
@@ -38,8 +39,8 @@ class Nvml {
 
   /// Bytes of memory in use. Errors: kUnavailable with the driver's reason ("GPU is lost").
   Result<std::uint64_t> memory_in_use(std::uint32_t index);
-  /// Memory errors since the driver was loaded that could not be corrected; nullopt where the device
-  /// does not count them. Errors: kUnavailable.
+  /// Memory errors since the driver was loaded that could not be corrected; nullopt where the
+  /// device does not count them. Errors: kUnavailable.
   Result<std::optional<std::uint64_t>> uncorrected_errors(std::uint32_t index);
 
  private:
