@@ -174,8 +174,12 @@ bool Ledger::stored(AttemptId attempt, const protocol::Report& report) const {
   }
   const auto row = attempts_.find(attempt);
   if (row == attempts_.end()) return false;
-  if (std::holds_alternative<protocol::EndReport>(report.body))
-    return row->second.state == AttemptState::kEnded;
+  if (std::holds_alternative<protocol::EndReport>(report.body)) {
+    // Rank 0's end of a gang is kept with its member until the others have ended too.
+    const auto& members = row->second.members;
+    return row->second.state == AttemptState::kEnded ||
+           (!members.empty() && members.front().ended.has_value());
+  }
   return !row->second.started_json.empty();
 }
 
