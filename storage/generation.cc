@@ -42,7 +42,17 @@ struct Stored {
   FencingToken next_token = 1;
 };
 
+/// False for a schema before 004 (tests open them).
+bool has_generations(Connection& db) {
+  Query query(
+      db.statement("SELECT count(*) FROM pragma_table_info('counters') "
+                   "WHERE name = 'file_id'"));
+  query.next();
+  return query.integer(0) > 0;
+}
+
 std::optional<Stored> read_stored(Connection& db) {
+  if (!has_generations(db)) return std::nullopt;
   Query query(db.statement("SELECT generation, file_id, next_token FROM counters"));
   if (!query.next()) return std::nullopt;
   return Stored{query.u32(0), query.text(1), query.u64(2)};
@@ -113,6 +123,7 @@ void rename_generation(Connection& db, const std::string& path) {
 }
 
 void mark_backup(Connection& copy) {
+  if (!has_generations(copy)) return;
   Query(copy.statement("UPDATE counters SET file_id = ?"), kBackup).run();
 }
 

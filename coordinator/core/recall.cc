@@ -194,6 +194,7 @@ bool recall(Transition& t, const SubmitSweep& event) {
                                : taken(aside.row));
     return false;
   }
+  if (t.state.other_sweeps.empty()) return true;  // there is no sweep that is not in memory
   const Recalled* recalled = fresh(t.state, event.recalled);
   if (recalled == nullptr) {
     RowsWanted wanted;

@@ -613,7 +613,7 @@ TEST_P(StoreConformance, EventsAscendAndAreFiltered) {
   EXPECT_EQ(kinds(0, 100, SweepId{1}, TrialId{1}), "b");
   EXPECT_EQ(kinds(second, 100, SweepId{1}), "c");
   EXPECT_EQ(kinds(~0ull, 100), "");
-  EXPECT_EQ(store().events(0, 1)->front().message, "text");
+  EXPECT_EQ(store().events(0, 1)->front().message, "a");
 }
 
 TEST_P(StoreConformance, LogsAreReadAcrossPiecesAndRepeatsAreIgnored) {
