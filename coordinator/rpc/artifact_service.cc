@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/logging.h"
 #include "coordinator/rpc/call.h"
 
@@ -61,9 +61,7 @@ void ArtifactServiceImpl::stop() { pool_.stop(); }
 
 void ArtifactServiceImpl::begin() {
   if (options_.artifacts == nullptr) return;
-  const auto now_s = std::chrono::duration_cast<std::chrono::seconds>(
-                         std::chrono::system_clock::now().time_since_epoch())
-                         .count();
+  const std::int64_t now_s = SystemClock().wall_ms() / 1'000;
   options_.artifacts->remove_stale_parts(now_s - kStalePartS);
   collect_garbage(false);
   std::set<TrialId> trials;

@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "protocol/channel.h"
@@ -45,13 +46,13 @@ class Pace {
     bytes_ += bytes;
     const std::chrono::duration<double> due(static_cast<double>(bytes_) /
                                             static_cast<double>(bytes_per_s_));
-    std::this_thread::sleep_until(
-        begin_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(due));
+    const std::chrono::duration<double> gone(steady_seconds() - begin_s_);
+    if (due > gone) std::this_thread::sleep_for(due - gone);
   }
 
  private:
   const std::uint64_t bytes_per_s_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const double begin_s_ = steady_seconds();
   std::uint64_t bytes_ = 0;
 };
 
@@ -78,10 +79,11 @@ struct ArtifactClient::Impl {
   /// One call to its end, which comes soon once `give_up` says so.
   template <typename Request, typename Response>
   Result<Response> call(Method<Request, Response> method, const Request& request,
-                        const GiveUp& give_up,
-                        std::chrono::system_clock::duration limit = kCallLimit) {
+                        const GiveUp& give_up, std::chrono::milliseconds limit = kCallLimit) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + limit);
+    const std::int64_t limit_ms = limit.count();
+    context.set_deadline(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(limit_ms, GPR_TIMESPAN)));
     Response response;
     // Shared: it may still be in use when the future is ready already.
     const auto promise = std::make_shared<std::promise<grpc::Status>>();
