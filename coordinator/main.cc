@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -130,6 +131,9 @@ Status serve(const Config& config) {
   http_options.listen = config.http;
   http_options.allowed_hosts = config.allowed_hosts;
   http_options.quick = http::Api::is_quick;
+  // The dashboard's port may not take the descriptors that workers and the database need.
+  http_options.connections_max =
+      std::min<std::uint64_t>(http_options.connections_max, descriptor_limit() / 4);
   TAILOR_ASSIGN_OR_RETURN(
       const std::unique_ptr<http::Server> http,
       http::Server::start(http_options, [&](const http::Request& r) { return api.handle(r); }));

@@ -57,7 +57,7 @@ AgentLoop::AgentLoop(LoopConfig config, const Clock& clock, Link& link, Mailbox&
       mailbox_(mailbox),
       signal_fd_(signal_fd),
       state_(config_.options),
-      supervisor_(clock),
+      supervisor_(clock, config_.trials_dir + ":" + config_.options.worker_name),
       deliveries_(std::make_shared<Deliveries>()),
       uploader_(config_.checkpoints, config_.upload_retry_ms,
                 [this](const protocol::AttemptRef& ref, std::int64_t step) {
@@ -323,7 +323,7 @@ SpawnRequest AgentLoop::spawn_request(const StartTrainer& effect,
   request.environment =
       environment_with({fmt::format("OMP_NUM_THREADS={}", spec.threads),
                         fmt::format("CUDA_VISIBLE_DEVICES={}", visible),
-                        Supervisor::mark({{spec.trial, spec.attempt}, spec.token})});
+                        supervisor_.mark({{spec.trial, spec.attempt}, spec.token})});
   request.working_dir = config_.trainer_working_dir;
   request.log_path = directory + "/log";
   return request;

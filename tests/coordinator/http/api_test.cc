@@ -247,6 +247,8 @@ TEST_F(ApiTest, ListsArePagesThatSayWhatIsLeft) {
   for (const char* name : {"a", "b", "c"}) {
     engine_->open_session(std::make_shared<RecordingSink>(), hello(name));
   }
+  // Lists are published a moment after what they show.
+  ASSERT_TRUE(eventually([&] { return json("/api/v1/workers").at("total") == 3; }));
   page = json("/api/v1/workers?offset=1&limit=1");
   ASSERT_EQ(page.at("workers").size(), 1u);
   EXPECT_EQ(page.at("workers")[0].at("name"), "b");

@@ -257,6 +257,8 @@ TEST_F(Bounded, CurvesOfAWholeSweepAreOneStreamOfSmallMessages) {
 
 TEST_F(Bounded, WorkersComeInPagesThatCoverAll) {
   v1::ListWorkersRequest request;
+  // Lists are published a moment after what they show.
+  ASSERT_TRUE(eventually([&] { return ask(&Stub::ListWorkers, request).total() == kWorkers; }));
   std::uint64_t have = 0;
   for (;;) {
     request.set_offset(have);

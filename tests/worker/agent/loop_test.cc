@@ -194,6 +194,7 @@ class LoopTest : public testing::Test {
   }
   bool ended(const AttemptRef& ref) { return coordinator_->end(ref) != nullptr; }
   bool gone(const AttemptRef& ref) { return ended(ref) && !loop_->state().attempts.contains(ref); }
+  std::string owner() const { return config_.trials_dir + ":" + config_.options.worker_name; }
   std::string file(const AttemptRef& ref, const std::string& name) {
     return AttemptDirectory::path_of(config_.trials_dir, ref) + "/" + name;
   }
@@ -571,10 +572,10 @@ TEST_F(LoopTest, AStopEndsTheFetchingOfACheckpoint) {
 }
 
 /// Processes of an attempt, by the mark in their environment, and sleepers without any.
-std::vector<pid_t> processes_of(const AttemptRef& ref) {
+std::vector<pid_t> processes_of(const std::string& owner, const AttemptRef& ref) {
   std::vector<pid_t> found;
   for_each_process([&](const ProcessLine& process) {
-    if (!process.zombie && started_with(process.pid, Supervisor::mark(ref)))
+    if (!process.zombie && started_with(process.pid, Supervisor::mark(owner, ref)))
       found.push_back(process.pid);
     return true;
   });
@@ -585,10 +586,11 @@ TEST_F(LoopTest, NothingOfAnAttemptOutlivesIt) {
   Supervisor::become_subreaper();
   assign(kA, "c;steps=100000;step_ms=5;leaves=child");
   ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
-  EXPECT_THAT(processes_of(kA), SizeIs(2)) << "the trainer, and its child in its own session";
+  EXPECT_THAT(processes_of(owner(), kA), SizeIs(2))
+      << "the trainer, and its child in its own session";
   coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
   ASSERT_TRUE(run_until([&] { return ended(kA); }));
-  EXPECT_THAT(processes_of(kA), SizeIs(0)) << "before its end was sent";
+  EXPECT_THAT(processes_of(owner(), kA), SizeIs(0)) << "before its end was sent";
 }
 
 TEST_F(LoopTest, ARestartedDaemonEndsWhatItsDeadTrainersLeft) {
@@ -599,10 +601,10 @@ TEST_F(LoopTest, ARestartedDaemonEndsWhatItsDeadTrainersLeft) {
   const ProcessIdentity trainer = process(kA);
   kill_daemon();
   ASSERT_TRUE(eventually([&] { return !is_alive(trainer); }, 60'000));
-  EXPECT_THAT(processes_of(kA), SizeIs(1));
+  EXPECT_THAT(processes_of(owner(), kA), SizeIs(1));
   start_daemon();
   ASSERT_TRUE(run_until([&] { return ended(kA); }));
-  EXPECT_THAT(processes_of(kA), SizeIs(0));
+  EXPECT_THAT(processes_of(owner(), kA), SizeIs(0));
 }
 
 TEST_F(LoopTest, AControlGroupHoldsEvenAProcessWithoutAnEnvironment) {

@@ -109,6 +109,25 @@ TEST_F(ProcessTest, AnExitIsToldOnlyWhenTheLeftoverChildrenAreGone) {
   EXPECT_FALSE(exists(child));
 }
 
+// Two coordinators on one machine give out the same numbers and tokens.
+TEST_F(ProcessTest, TheEndOfAnAttemptTouchesNoneOfTheSameNumberOfAnotherWorker) {
+  Supervisor other(clock_, "other");
+  SpawnRequest request = shell("sleep 100");
+  request.environment = environment_with({other.mark(kA)});
+  Result<HeldProcess> held = spawn_held(request);
+  ASSERT_TRUE(held.has_value());
+  ASSERT_TRUE(held->release().is_ok());
+  other.watch(kA, held->identity(), true);
+  request.environment = environment_with({supervisor_.mark(kA)});
+  start(request);
+  supervisor_.signal(kA, TrainerSignal::kKill);
+  EXPECT_EQ(wait_for_exit().status.signal, SIGKILL);
+  EXPECT_TRUE(exists(held->identity().pid));
+  EXPECT_THAT(other.reap(), testing::IsEmpty());
+  other.signal(kA, TrainerSignal::kKill);
+  EXPECT_TRUE(eventually([&] { return !other.reap().empty(); }));
+}
+
 TEST_F(ProcessTest, AProgramThatIsNotThereIsAnErrorNotAnExit) {
   SpawnRequest request = shell("");
   request.argv = {folder_.file("no-such-program"), "run"};

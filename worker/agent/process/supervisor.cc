@@ -44,8 +44,8 @@ Supervisor::~Supervisor() {
 
 void Supervisor::become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-std::string Supervisor::mark(const protocol::AttemptRef& ref) {
-  return fmt::format("TAILOR_ATTEMPT={}/{:x}", ref.attempt.to_string(), ref.token);
+std::string Supervisor::mark(const std::string& owner, const protocol::AttemptRef& ref) {
+  return fmt::format("TAILOR_ATTEMPT={}:{}/{:x}", owner, ref.attempt.to_string(), ref.token);
 }
 
 void Supervisor::watch(const protocol::AttemptRef& ref, const ProcessIdentity& process, bool child,

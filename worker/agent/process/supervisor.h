@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,7 +24,10 @@ namespace tailor::agent {
 
 class Supervisor {
  public:
-  explicit Supervisor(const Clock& clock) : clock_(clock) {}
+  /// `owner`: what tells this worker's trainers from those of any other on the machine, of whichever
+  /// coordinator, and stays the same over restarts of the daemon.
+  explicit Supervisor(const Clock& clock, std::string owner = {})
+      : clock_(clock), owner_(std::move(owner)) {}
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -33,7 +37,8 @@ class Supervisor {
   static void become_subreaper();
 
   /// The entry of a trainer's environment that everything it starts inherits.
-  static std::string mark(const protocol::AttemptRef& ref);
+  std::string mark(const protocol::AttemptRef& ref) const { return mark(owner_, ref); }
+  static std::string mark(const std::string& owner, const protocol::AttemptRef& ref);
 
   /// Watches a process. `child`: this process forked it and will get its exit status. `cgroup`: the
   /// folder of its control group, "" = none.
@@ -74,6 +79,7 @@ class Supervisor {
   bool all_gone(Watched& watched);
 
   const Clock& clock_;
+  const std::string owner_;
   std::map<protocol::AttemptRef, Watched> watched_;
 };
 
