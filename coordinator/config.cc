@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "base/config.h"
 #include "base/file.h"
@@ -15,6 +16,8 @@ namespace tailor::coordinator {
 namespace {
 
 constexpr std::array<std::string_view, 4> kLogLevels = {"debug", "info", "warn", "error"};
+
+constexpr std::int64_t kPruneAgeMsMin = 3'600'000;
 
 constexpr const char* kExamples = R"(Examples:
   tailor-coordinator --database runs/tailor.db
@@ -56,6 +59,20 @@ void read_quarantine(ConfigTable& root, Config& config) {
   (void)table->finish();  // noted in the document
 }
 
+/// [prune]: logs = "30d", points = "365d"...; the quota with a unit of bytes.
+void read_prune(ConfigTable& table, Config& config) {
+  for (const auto& [key, to] : {std::pair{"logs", &config.prune_logs_ms},
+                                {"points", &config.prune_points_ms},
+                                {"events", &config.prune_events_ms}}) {
+    *to = table.parsed<std::int64_t>(key, parse_duration_ms).value_or(*to);
+    if (*to != 0 && *to < kPruneAgeMsMin) {
+      table.fail(std::string(key) + " would go within the hour: allowed are 1 h and longer, or 0");
+    }
+  }
+  config.prune_logs_bytes =
+      table.parsed<std::uint64_t>("logs_bytes", parse_bytes).value_or(config.prune_logs_bytes);
+}
+
 }  // namespace
 
 Result<Config> parse_config(std::string_view toml, const std::string& file, Config config) {
@@ -86,6 +103,10 @@ Result<Config> parse_config(std::string_view toml, const std::string& file, Conf
   config.insecure = root.boolean("insecure").value_or(config.insecure);
   config.allow_network_file_system =
       root.boolean("allow_network_file_system").value_or(config.allow_network_file_system);
+  if (auto prune = root.table("prune")) {
+    read_prune(*prune, config);
+    TAILOR_RETURN_IF_ERROR(prune->finish());
+  }
   TAILOR_RETURN_IF_ERROR(root.finish());
   return config;
 }
@@ -150,12 +171,14 @@ std::string describe(const Config& config) {
       "ms\" "
       "backoff=\"{} ms\" log_level=\"{}\" port_file=\"{}\" insecure={} "
       "artifacts=\"{}\" artifacts_quota={} allow_network_file_system={} preemption={} "
-      "quarantine.after={} quarantine.probe=\"{} ms\" quarantine.patterns=[\"{}\"]",
+      "quarantine.after={} quarantine.probe=\"{} ms\" quarantine.patterns=[\"{}\"] "
+      "prune.logs=\"{} ms\" prune.points=\"{} ms\" prune.events=\"{} ms\" prune.logs_bytes={}",
       config.database, config.listen, config.http, fmt::join(config.allowed_hosts, ", "),
       config.heartbeat_ms, config.lease_ms, config.backoff_ms, config.log_level, config.port_file,
       config.insecure, config.artifacts, config.artifacts_quota, config.allow_network_file_system,
       config.preemption, config.quarantine_after, config.quarantine_probe_ms,
-      fmt::join(config.quarantine_patterns, "\", \""));
+      fmt::join(config.quarantine_patterns, "\", \""), config.prune_logs_ms, config.prune_points_ms,
+      config.prune_events_ms, config.prune_logs_bytes);
 }
 
 Result<CommandLine> parse_command_line(int argc, const char* const* argv) {

@@ -31,6 +31,11 @@ struct Config {
   std::string artifacts;           ///< folder of workers' checkpoints; default: DATABASE.artifacts
   std::uint64_t artifacts_quota = 50ull << 30;  ///< bytes; 0 = none are kept
   bool allow_network_file_system = false;       ///< the database may lie on NFS and the like
+  // What is deleted of trials that ended so long ago; 0 = nothing.
+  std::int64_t prune_logs_ms = 0;
+  std::int64_t prune_points_ms = 0;
+  std::int64_t prune_events_ms = 0;
+  std::uint64_t prune_logs_bytes = 0;  ///< of all logs; above it the oldest go; 0 = no limit
 };
 
 /// What the command line asks for.

@@ -25,6 +25,7 @@
 #include "base/logging.h"
 #include "coordinator/config.h"
 #include "coordinator/engine/engine.h"
+#include "coordinator/engine/pruner.h"
 #include "coordinator/engine/views.h"
 #include "coordinator/http/api.h"
 #include "coordinator/http/metrics.h"
@@ -185,6 +186,10 @@ Status serve(const Config& config) {
       "coordinator", "serving",
       {{"grpc", grpc_address}, {"http", "http://" + http_address + "/"}, {"version", version}});
 
+  const engine::Pruner pruner(*store,
+                              {config.prune_logs_ms, config.prune_points_ms, config.prune_events_ms,
+                               config.prune_logs_bytes},
+                              clock);
   const sigset_t signals = ending_signals();
   int signal = 0;
   sigwait(&signals, &signal);

@@ -61,6 +61,14 @@ bool fits_f32(double value) {
          std::bit_cast<std::uint64_t>(value);
 }
 
+void append_value(std::string& out, bool narrow, double value) {
+  if (narrow) {
+    append_raw(out, static_cast<float>(value));
+  } else {
+    append_raw(out, value);
+  }
+}
+
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -123,18 +131,28 @@ std::string encode_chunk(std::span<const Point> points) {
   append_column(out, points, &Point::step);
   append_column(out, points, &Point::tokens);
   append_column(out, points, &Point::wall_ms);
-  for (const Point& point : points) {
-    if (narrow) {
-      append_raw(out, static_cast<float>(point.value));
-    } else {
-      append_raw(out, point.value);
-    }
-  }
+  for (const Point& point : points) append_value(out, narrow, point.value);
   append_raw(out, fnv1a(out));
   return out;
 }
 
-Result<std::vector<Point>> decode_chunk(std::string_view blob) {
+std::uint64_t chunk_points(std::string_view blob) {
+  if (blob.size() < kChunkHeaderBytes) return 0;
+  std::uint64_t count = 0;
+  const bool sound = Reader(blob.substr(kChunkHeaderBytes)).varint(count);
+  return sound && count <= kChunkPointsMax ? count : 0;
+}
+
+namespace {
+
+/// What both formats have around their columns.
+struct Frame {
+  Reader columns;
+  bool narrow = false;
+  std::size_t count = 0;
+};
+
+Result<Frame> open_frame(std::string_view blob, std::size_t points_max) {
   if (blob.size() < kChunkHeaderBytes + 1 + kChunkChecksumBytes) return bad("it is cut short");
   const std::string_view body = blob.substr(0, blob.size() - kChunkChecksumBytes);
   if (Reader(blob.substr(body.size())).raw<std::uint32_t>() != fnv1a(body)) {
@@ -143,20 +161,90 @@ Result<std::vector<Point>> decode_chunk(std::string_view blob) {
   if (static_cast<std::uint8_t>(body[0]) != kChunkVersion) return bad("its version is unknown");
   const auto encoding = static_cast<std::uint8_t>(body[1]);
   if (encoding != kChunkF64 && encoding != kChunkF32) return bad("its encoding is unknown");
-  Reader reader(body.substr(kChunkHeaderBytes));
+  Frame frame{Reader(body.substr(kChunkHeaderBytes)), encoding == kChunkF32, 0};
   std::uint64_t count = 0;
-  if (!reader.varint(count) || count == 0 || count > kChunkPointsMax)
+  if (!frame.columns.varint(count) || count == 0 || count > points_max) {
     return bad("its size is wrong");
-  std::vector<Point> points(static_cast<std::size_t>(count));
-  if (!reader.column(points, &Point::step) || !reader.column(points, &Point::tokens) ||
-      !reader.column(points, &Point::wall_ms)) {
+  }
+  frame.count = static_cast<std::size_t>(count);
+  return frame;
+}
+
+template <typename P, typename Value>
+bool read_values(Frame& frame, std::vector<P>& points, Value value_of) {
+  const std::size_t value_bytes = frame.narrow ? sizeof(float) : sizeof(double);
+  if (frame.columns.left() != points.size() * value_bytes) return false;
+  for (P& point : points) {
+    value_of(point) = frame.narrow ? static_cast<double>(frame.columns.raw<float>())
+                                   : frame.columns.raw<double>();
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<Point>> decode_chunk(std::string_view blob) {
+  TAILOR_ASSIGN_OR_RETURN(Frame frame, open_frame(blob, kChunkPointsMax));
+  std::vector<Point> points(frame.count);
+  if (!frame.columns.column(points, &Point::step) ||
+      !frame.columns.column(points, &Point::tokens) ||
+      !frame.columns.column(points, &Point::wall_ms)) {
     return bad("its columns are cut short");
   }
-  const std::size_t value_bytes = encoding == kChunkF32 ? sizeof(float) : sizeof(double);
-  if (reader.left() != points.size() * value_bytes) return bad("its values are cut short");
-  for (Point& point : points) {
-    point.value =
-        encoding == kChunkF32 ? static_cast<double>(reader.raw<float>()) : reader.raw<double>();
+  if (!read_values(frame, points, [](Point& point) -> double& { return point.value; })) {
+    return bad("its values are cut short");
+  }
+  return points;
+}
+
+std::string encode_tail(std::span<const TailPoint> points) {
+  TAILOR_CHECK(!points.empty() && points.size() <= kTailPointsMax, "points={}", points.size());
+  bool narrow = true;
+  for (const TailPoint& one : points) narrow = narrow && fits_f32(one.point.value);
+  std::string out;
+  out.reserve(points.size() * 18 + 16);
+  out += static_cast<char>(kChunkVersion);
+  out += static_cast<char>(narrow ? kChunkF32 : kChunkF64);
+  append_varint(out, points.size());
+  TailPoint last;
+  const auto append_difference = [&out](std::int64_t value, std::int64_t before) {
+    append_varint(out,
+                  zigzag(static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(before)));
+  };
+  for (const TailPoint& one : points) {
+    append_difference(one.series.attempt, last.series.attempt);
+    append_difference(one.series.metric, last.series.metric);
+    append_difference(one.point.step, last.point.step);
+    append_difference(one.point.tokens, last.point.tokens);
+    append_difference(one.point.wall_ms, last.point.wall_ms);
+    last = one;
+  }
+  for (const TailPoint& one : points) append_value(out, narrow, one.point.value);
+  append_raw(out, fnv1a(out));
+  return out;
+}
+
+Result<std::vector<TailPoint>> decode_tail(std::string_view blob) {
+  TAILOR_ASSIGN_OR_RETURN(Frame frame, open_frame(blob, kTailPointsMax));
+  std::vector<TailPoint> points(frame.count);
+  TailPoint last;
+  bool whole = true;
+  const auto read_difference = [&](std::int64_t& value, std::int64_t before) {
+    std::uint64_t encoded = 0;
+    whole = whole && frame.columns.varint(encoded);
+    value = static_cast<std::int64_t>(static_cast<std::uint64_t>(before) + unzigzag(encoded));
+  };
+  for (TailPoint& one : points) {
+    read_difference(one.series.attempt, last.series.attempt);
+    read_difference(one.series.metric, last.series.metric);
+    read_difference(one.point.step, last.point.step);
+    read_difference(one.point.tokens, last.point.tokens);
+    read_difference(one.point.wall_ms, last.point.wall_ms);
+    last = one;
+  }
+  if (!whole) return bad("its columns are cut short");
+  if (!read_values(frame, points, [](TailPoint& one) -> double& { return one.point.value; })) {
+    return bad("its values are cut short");
   }
   return points;
 }

@@ -73,8 +73,26 @@ int progress(void* context) {
   return guard.late || !guard.stopped.is_ok() ? 1 : 0;
 }
 
-// tailor_chunk_json(BLOB) -> '[[step,tokens,wall_ms,value],…]', the value null for NaN.
-void chunk_json(sqlite3_context* context, int, sqlite3_value** arguments) {
+std::string json_value(double value) {
+  if (std::isnan(value)) return "null";
+  if (std::isinf(value)) return value > 0 ? "9e999" : "-9e999";
+  return fmt::format("{}", value);
+}
+
+std::string json_of(const Point& point) {
+  return fmt::format("[{},{},{},{}]", point.step, point.tokens, point.wall_ms,
+                     json_value(point.value));
+}
+
+std::string json_of(const TailPoint& one) {
+  return fmt::format("[{},{},{},{},{},{}]", one.point.step, one.point.tokens, one.point.wall_ms,
+                     json_value(one.point.value), one.series.attempt, one.series.metric);
+}
+
+// FUNCTION(BLOB) -> '[[step,tokens,wall_ms,value],…]', the value null for NaN; of a row of the tail
+// with attempt and metric behind it.
+template <auto Decode>
+void points_json(sqlite3_context* context, int, sqlite3_value** arguments) {
   const void* data = sqlite3_value_blob(arguments[0]);
   const int size = sqlite3_value_bytes(arguments[0]);
   if (data == nullptr) {
@@ -82,21 +100,17 @@ void chunk_json(sqlite3_context* context, int, sqlite3_value** arguments) {
     return;
   }
   try {
-    const Result<std::vector<Point>> points = decode_chunk(
-        std::string_view(static_cast<const char*>(data), static_cast<std::size_t>(size)));
+    const auto points =
+        Decode(std::string_view(static_cast<const char*>(data), static_cast<std::size_t>(size)));
     if (!points) {
       sqlite3_result_error(context, points.error().message().c_str(), -1);
       sqlite3_result_error_code(context, SQLITE_CORRUPT);
       return;
     }
     std::string json = "[";
-    for (const Point& point : *points) {
-      const bool infinite = std::isinf(point.value);
-      const std::string value = std::isnan(point.value) ? "null"
-                                : infinite              ? (point.value > 0 ? "9e999" : "-9e999")
-                                                        : fmt::format("{}", point.value);
-      json += fmt::format("{}[{},{},{},{}]", json.size() > 1 ? "," : "", point.step, point.tokens,
-                          point.wall_ms, value);
+    for (const auto& point : *points) {
+      if (json.size() > 1) json += ",";
+      json += json_of(point);
     }
     json += "]";
     sqlite3_result_text(context, json.data(), static_cast<int>(json.size()), SQLITE_TRANSIENT);
@@ -105,18 +119,39 @@ void chunk_json(sqlite3_context* context, int, sqlite3_value** arguments) {
   }
 }
 
-// A temporary view, since views of the schema may only use functions that every SQLite shell has.
-constexpr const char* kMetricView =
+// Temporary views, since views of the schema may only use functions that every SQLite shell has.
+// `place`: the number of the point in the tail, by which a series is in order.
+constexpr const char* kMetricViews =
+    "CREATE TEMP VIEW tail_point AS "
+    "SELECT t.id + p.key AS place, json_extract(p.value, '$[4]') AS attempt, "
+    "json_extract(p.value, '$[5]') AS metric, json_extract(p.value, '$[0]') AS step, "
+    "json_extract(p.value, '$[1]') AS tokens, json_extract(p.value, '$[2]') AS wall_ms, "
+    "CAST(json_extract(p.value, '$[3]') AS REAL) AS value "
+    "FROM main.metric_tail t JOIN json_each(tailor_tail_json(t.data)) p;"
     "CREATE TEMP VIEW metric_view AS "
-    "SELECT s.trial AS trial, s.attempt AS attempt, s.name AS metric, "
+    "SELECT c.attempt >> 20 AS trial, c.attempt & 1048575 AS attempt, m.name AS metric, "
     "json_extract(p.value, '$[0]') AS step, json_extract(p.value, '$[1]') AS tokens, "
     "json_extract(p.value, '$[2]') AS wall_ms, CAST(json_extract(p.value, '$[3]') AS REAL) AS "
     "value "
-    "FROM main.series s JOIN main.metric_chunk c ON c.series = s.id "
+    "FROM main.metric_chunk c JOIN main.metric m ON m.id = c.metric "
     "JOIN json_each(tailor_chunk_json(c.data)) p "
     "UNION ALL "
-    "SELECT s.trial, s.attempt, s.name, t.step, t.tokens, t.wall_ms, t.value "
-    "FROM main.metric_tail t JOIN main.series s ON s.id = t.series WHERE t.id >= s.tail_from";
+    "SELECT t.attempt >> 20, t.attempt & 1048575, m.name, t.step, t.tokens, t.wall_ms, t.value "
+    "FROM tail_point t JOIN main.metric m ON m.id = t.metric "
+    "WHERE t.place >= coalesce((SELECT c.tail_to FROM main.metric_chunk c WHERE "
+    "c.attempt = t.attempt AND c.metric = t.metric ORDER BY c.id DESC LIMIT 1), 0);"
+    "CREATE TEMP VIEW metric_latest_view AS "
+    "SELECT l.attempt >> 20 AS trial, l.attempt & 1048575 AS attempt, m.name AS metric, l.step AS "
+    "step, l.tokens AS tokens, l.wall_ms AS wall_ms, l.value AS value "
+    "FROM (SELECT *, row_number() OVER (PARTITION BY attempt, metric ORDER BY place DESC) AS nth "
+    "FROM (SELECT attempt, metric, place, json_extract(last, '$[0]') AS step, "
+    "json_extract(last, '$[1]') AS tokens, json_extract(last, '$[2]') AS wall_ms, "
+    "CAST(json_extract(last, '$[3]') AS REAL) AS value FROM "
+    "(SELECT attempt, metric, tail_to - 1 AS place, "
+    "json_extract(tailor_chunk_json(data), '$[#-1]') AS last FROM main.metric_chunk "
+    "WHERE id IN (SELECT max(id) FROM main.metric_chunk GROUP BY attempt, metric)) "
+    "UNION ALL SELECT attempt, metric, place, step, tokens, wall_ms, value FROM tail_point)) l "
+    "JOIN main.metric m ON m.id = l.metric WHERE l.nth = 1;";
 
 void prepare_connection(Connection& db, Guard& guard) {
   sqlite3* handle = db.handle();
@@ -124,8 +159,11 @@ void prepare_connection(Connection& db, Guard& guard) {
   sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_create_function_v2(handle, "tailor_chunk_json", 1,
                              SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, nullptr,
-                             chunk_json, nullptr, nullptr, nullptr);
-  db.db().exec(kMetricView);
+                             points_json<decode_chunk>, nullptr, nullptr, nullptr);
+  sqlite3_create_function_v2(handle, "tailor_tail_json", 1,
+                             SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_INNOCUOUS, nullptr,
+                             points_json<decode_tail>, nullptr, nullptr, nullptr);
+  db.db().exec(kMetricViews);
   db.db().exec("PRAGMA query_only = 1");
   sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kValueBytesMax);
   sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
@@ -213,7 +251,7 @@ Result<Table> guarded_query(const std::string& path, std::string_view sql,
   guard.clock = &clock;
   guard.stop = &limits.stop;
   guard.deadline_ms = clock.now_ms() + std::max<std::int64_t>(limits.time_ms_max, 0);
-  return guarded(nullptr, path, [&]() -> Result<Table> {
+  Result<Table> answer = guarded(nullptr, path, [&]() -> Result<Table> {
     install_query_memory();
     const QueryMemory memory(kQueryBytesMax, [&guard] { return progress(&guard) != 0; });
     guard.memory = &memory;
@@ -264,6 +302,9 @@ Result<Table> guarded_query(const std::string& path, std::string_view sql,
     if (result != SQLITE_DONE) return error(user_status(guard, db, result, limits, path));
     return table;
   });
+  // An allocation that was refused on behalf of `stop` may have come before the statement.
+  if (!answer && !guard.stopped.is_ok()) return error(guard.stopped);
+  return answer;
 }
 
 }  // namespace tailor::storage

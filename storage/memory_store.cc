@@ -12,8 +12,6 @@
 namespace tailor::storage {
 namespace {
 
-constexpr std::uint64_t kTrialLimitMax = 10'000;
-
 // Numbers first, then NaN, then missing; whatever the direction.
 int objective_rank(const TrialRow& row) {
   if (!row.objective) return 2;
@@ -204,6 +202,7 @@ Result<Snapshot> MemoryStore::load_open() {
 
 Status MemoryStore::commit(std::span<const Mutation> batch) {
   const std::lock_guard lock(mutex_);
+  TAILOR_RETURN_IF_ERROR(lost());
   if (faults_left_ > 0) {
     if (faults_left_ != std::numeric_limits<std::uint64_t>::max()) --faults_left_;
     return fault_;
@@ -255,7 +254,7 @@ void MemoryStore::apply(const Mutation& mutation) {
                profile->geometry, profile->statistic}] = *profile;
   } else if (const auto* event = std::get_if<EventRow>(&mutation)) {
     events_.push_back(*event);
-    events_.back().id = events_.size();
+    events_.back().id = next_event_++;
   } else if (const auto* log = std::get_if<LogRow>(&mutation)) {
     logs_[log->attempt].try_emplace(log->offset, log->bytes);
   } else if (const auto* trim = std::get_if<LogTrim>(&mutation)) {
@@ -333,19 +332,18 @@ Result<CandidateRow> MemoryStore::candidate(SweepId sweep, std::uint32_t number)
   return found->second;
 }
 
+Result<TrialCounts> MemoryStore::trial_counts(SweepId sweep) const {
+  const std::lock_guard lock(mutex_);
+  TrialCounts counts;
+  for (const auto& [id, row] : trials_) {
+    if (row.sweep == sweep) ++counts.by_state[static_cast<std::size_t>(row.state)];
+  }
+  return counts;
+}
+
 Result<TrialPage> MemoryStore::trials(const TrialQuery& query) const {
+  TAILOR_RETURN_IF_ERROR(check_trial_query(query));
   const std::string& order = query.order;
-  if (order != "id" && order != "objective" && order != "state" && order != "candidate") {
-    return error(
-        Code::kInvalidArgument,
-        fmt::format("trials cannot be ordered by `{}`; allowed: id, objective, state, candidate",
-                    order));
-  }
-  if (query.limit > kTrialLimitMax) {
-    return error(Code::kInvalidArgument,
-                 fmt::format("limit {} is over {}: ask for pages", query.limit, kTrialLimitMax));
-  }
-  if (query.after && order != "id") return error(after_without_id());
   const std::lock_guard lock(mutex_);
   const auto matches = [&](const TrialRow& row) {
     return (!query.sweep || row.sweep == *query.sweep) &&
@@ -429,16 +427,118 @@ Result<std::vector<std::string>> MemoryStore::metric_names(TrialId trial) const 
   return names;
 }
 
-Result<Series> MemoryStore::series(TrialId trial, std::string_view metric,
-                                   std::size_t points_max) const {
-  const std::lock_guard lock(mutex_);
+Series MemoryStore::joined(TrialId trial, std::string_view metric) const {
   std::vector<AttemptPoints> attempts;
   if (const auto found = points_.find(trial); found != points_.end()) {
     if (const auto named = found->second.find(metric); named != found->second.end()) {
       for (const auto& [attempt, points] : named->second) attempts.push_back({attempt, points});
     }
   }
-  return thin(join_attempts(std::string(metric), std::move(attempts)), points_max);
+  return join_attempts(std::string(metric), std::move(attempts));
+}
+
+Result<Series> MemoryStore::series(TrialId trial, std::string_view metric,
+                                   std::size_t points_max) const {
+  const std::lock_guard lock(mutex_);
+  return thin(joined(trial, metric), points_max);
+}
+
+Result<CurvePage> MemoryStore::curves(const CurveQuery& query) const {
+  const std::lock_guard lock(mutex_);
+  CurvePage page;
+  std::size_t points = 0;
+  std::size_t seen = 0;
+  for (auto it = trials_.upper_bound(query.after); it != trials_.end(); ++it) {
+    if (it->second.sweep != query.sweep) continue;
+    if (seen >= std::max<std::size_t>(query.trials_max, 1) || points >= query.points_max) {
+      return page;
+    }
+    ++seen;
+    page.next = it->first;
+    TrialCurves curves{it->first, {}};
+    if (const auto found = points_.find(it->first); found != points_.end()) {
+      for (const auto& [name, attempts] : found->second) {
+        if (!query.metric.empty() && name != query.metric) continue;
+        curves.series.push_back(joined(it->first, name));
+        points += curves.series.back().steps.size();
+      }
+    }
+    if (!curves.series.empty()) page.trials.push_back(std::move(curves));
+  }
+  page.next.reset();
+  return page;
+}
+
+bool MemoryStore::ended_before(TrialId trial, WallMs wall_ms) const {
+  const auto found = trials_.find(trial);
+  return found != trials_.end() && is_final(found->second.state) &&
+         found->second.ended_ms <= wall_ms;
+}
+
+Result<Pruned> MemoryStore::prune(const PruneRules& rules, WallMs now_ms) {
+  const std::lock_guard lock(mutex_);
+  TAILOR_RETURN_IF_ERROR(lost());
+  Pruned pruned;
+  std::uint64_t log_bytes = 0;
+  for (const auto& [attempt, pieces] : logs_) {
+    for (const auto& [offset, bytes] : pieces) log_bytes += bytes.size();
+  }
+  for (auto& [attempt, pieces] : logs_) {
+    const bool over = rules.logs_bytes_max > 0 && log_bytes > rules.logs_bytes_max &&
+                      is_final(trials_.at(attempt.trial).state);
+    const bool old = rules.logs_ms > 0 && ended_before(attempt.trial, now_ms - rules.logs_ms);
+    if (pieces.empty() || (!over && !old)) continue;
+    for (const auto& [offset, bytes] : pieces) {
+      pruned.log_bytes += bytes.size();
+      log_bytes -= bytes.size();
+    }
+    pieces.clear();
+    pruned_[attempt.trial].logs_ms = now_ms;
+  }
+  for (auto it = points_.begin(); it != points_.end();) {
+    if (rules.points_ms <= 0 || !ended_before(it->first, now_ms - rules.points_ms)) {
+      ++it;
+      continue;
+    }
+    for (const auto& [name, attempts] : it->second) {
+      for (const auto& [attempt, points] : attempts) pruned.points += points.size();
+    }
+    pruned_[it->first].points_ms = now_ms;
+    it = points_.erase(it);
+  }
+  if (rules.events_ms > 0 && !events_.empty()) {
+    const std::uint64_t newest = events_.back().id;
+    pruned.events = std::erase_if(events_, [&](const EventRow& row) {
+      if (row.id == newest || row.wall_ms > now_ms - rules.events_ms) return false;
+      const auto trial = trials_.find(row.trial);
+      if (trial != trials_.end()) return is_final(trial->second.state);
+      const auto sweep = sweeps_.find(row.sweep);
+      return sweep == sweeps_.end() || !is_open(sweep->second.state);
+    });
+  }
+  return pruned;
+}
+
+Result<std::optional<PrunedTrial>> MemoryStore::pruned(TrialId trial) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pruned_.find(trial);
+  if (found == pruned_.end()) return std::nullopt;
+  return found->second;
+}
+
+void MemoryStore::lose_file() {
+  const std::lock_guard lock(mutex_);
+  file_lost_ = true;
+}
+
+Status MemoryStore::lost() const {
+  return file_lost_ ? Status(Code::kDataLoss, "the database was removed while it was in use")
+                    : Status();
+}
+
+Status MemoryStore::still_there() const {
+  const std::lock_guard lock(mutex_);
+  return lost();
 }
 
 Result<std::vector<CheckpointRow>> MemoryStore::checkpoints(TrialId trial) const {
@@ -468,8 +568,11 @@ Result<std::vector<EventRow>> MemoryStore::events(std::uint64_t after, std::size
                                                   std::optional<TrialId> trial) const {
   const std::lock_guard lock(mutex_);
   std::vector<EventRow> rows;
-  for (std::uint64_t i = after; i < events_.size() && rows.size() < limit; ++i) {
-    const EventRow& row = events_[i];
+  const auto first =
+      std::upper_bound(events_.begin(), events_.end(), after,
+                       [](std::uint64_t id, const EventRow& row) { return id < row.id; });
+  for (auto it = first; it != events_.end() && rows.size() < limit; ++it) {
+    const EventRow& row = *it;
     if ((sweep && row.sweep != *sweep) || (trial && row.trial != *trial)) continue;
     rows.push_back(row);
   }

@@ -25,12 +25,18 @@ class MemoryStore final : public Store {
   /// Every commit fails with `status` until it is set to ok again (a full disk,
   /// and space coming back).
   void set_fault(Status status);
+  /// As if the file were removed: `still_there` and every commit fail from now on.
+  void lose_file();
   /// Commits that succeeded.
   std::uint64_t commits() const;
 
   Result<Snapshot> load() override;
   Result<Snapshot> load_open() override;
   Status commit(std::span<const Mutation> batch) override;
+  Result<bool> maintain() override { return false; }
+  Result<Pruned> prune(const PruneRules& rules, WallMs now_ms) override;
+  Status still_there() const override;
+  StoreHealth health() const override { return {}; }
   Result<std::vector<SweepRow>> sweeps() const override;
   Result<SweepRow> sweep(SweepId id) const override;
   Result<SweepRow> sweep_by_name(std::string_view name) const override;
@@ -39,6 +45,7 @@ class MemoryStore final : public Store {
   Result<CandidatePage> candidate_page(SweepId sweep, std::uint64_t offset,
                                        std::uint64_t limit) const override;
   Result<CandidateRow> candidate(SweepId sweep, std::uint32_t number) const override;
+  Result<TrialCounts> trial_counts(SweepId sweep) const override;
   Result<TrialPage> trials(const TrialQuery& query) const override;
   Result<TrialRow> trial(TrialId id) const override;
   Result<std::vector<AttemptRow>> attempts(TrialId trial) const override;
@@ -47,6 +54,8 @@ class MemoryStore final : public Store {
   Result<std::vector<std::string>> metric_names(TrialId trial) const override;
   Result<Series> series(TrialId trial, std::string_view metric,
                         std::size_t points_max = 0) const override;
+  Result<CurvePage> curves(const CurveQuery& query) const override;
+  Result<std::optional<PrunedTrial>> pruned(TrialId trial) const override;
   Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const override;
   Result<std::vector<ProfileRow>> profile(TrialId trial) const override;
   Result<std::vector<EventRow>> events(std::uint64_t after, std::size_t limit,
@@ -69,11 +78,16 @@ class MemoryStore final : public Store {
   Status check_batch(std::span<const Mutation> batch) const;
   void apply(const Mutation& mutation);
   std::vector<CheckpointRow> newest_checkpoints() const;
+  /// REQUIRES: the lock.
+  bool ended_before(TrialId trial, WallMs wall_ms) const;
+  Series joined(TrialId trial, std::string_view metric) const;
+  Status lost() const;
 
   mutable std::mutex mutex_;  // guards: everything below
   Status fault_;
   std::uint64_t faults_left_ = 0;  // of fault_; max = until changed
   std::uint64_t commits_ = 0;
+  bool file_lost_ = false;
 
   CountersRow counters_;
   std::map<SweepId, SweepRow> sweeps_;
@@ -88,7 +102,9 @@ class MemoryStore final : public Store {
       points_;
   std::map<std::pair<AttemptId, std::int64_t>, CheckpointRow> checkpoints_;
   std::map<ProfileKey, ProfileRow> profiles_;
-  std::vector<EventRow> events_;  // id = index + 1
+  std::vector<EventRow> events_;  // ascending by id
+  std::uint64_t next_event_ = 1;
+  std::map<TrialId, PrunedTrial> pruned_;
   std::map<AttemptId, std::map<std::uint64_t, std::string>> logs_;
 };
 

@@ -84,26 +84,26 @@ Status back_up_before(SQLite::Database& db, const std::string& path, int version
 
 }  // namespace
 
-Status migrate(SQLite::Database& db, const std::string& path,
-               std::span<const Migration> migrations) {
+Result<bool> migrate(SQLite::Database& db, const std::string& path,
+                     std::span<const Migration> migrations) {
   TAILOR_CHECK(!migrations.empty());
   const int latest = migrations.back().version;
-  return guarded(db.getHandle(), path, [&]() -> Status {
+  return guarded(db.getHandle(), path, [&]() -> Result<bool> {
     const int version = integer_pragma(db, "PRAGMA user_version");
     const int application = integer_pragma(db, "PRAGMA application_id");
     const bool empty = objects_of(db).empty();
     if (!empty && application != kApplicationId) {
-      return Status(
+      return error(
           Code::kFailedPrecondition,
           fmt::format("{} is the SQLite database of another program; give another path", path));
     }
     if (version > latest) {
-      return Status(Code::kFailedPrecondition,
-                    fmt::format("{} has schema {}, newer than this program's {}; run the newer "
-                                "tailor-coordinator, or restore a backup made by this one",
-                                path, version, latest));
+      return error(Code::kFailedPrecondition,
+                   fmt::format("{} has schema {}, newer than this program's {}; run the newer "
+                               "tailor-coordinator, or restore a backup made by this one",
+                               path, version, latest));
     }
-    if (version == latest) return {};
+    if (version == latest) return false;
     if (empty) {
       db.exec(fmt::format("PRAGMA application_id = {}", kApplicationId));
     } else {
@@ -112,7 +112,7 @@ Status migrate(SQLite::Database& db, const std::string& path,
     for (const Migration& migration : migrations) {
       if (migration.version > version) apply(db, migration);
     }
-    return {};
+    return true;
   });
 }
 

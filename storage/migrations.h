@@ -33,9 +33,9 @@ inline constexpr std::int32_t kApplicationId = 0x544C4F52;
 /// Brings `db` (the file `path`) to the last of `migrations`. A database that has a schema already
 /// is first copied to "PATH.schema-N.backup". Errors: kFailedPrecondition (another program's file;
 /// a newer schema, both versions named), kInternal (a migration that does not run), those of the
-/// file; the schema is then as it was.
-Status migrate(SQLite::Database& db, const std::string& path,
-               std::span<const Migration> migrations);
+/// file; the schema is then as it was. True when something was migrated.
+Result<bool> migrate(SQLite::Database& db, const std::string& path,
+                     std::span<const Migration> migrations);
 
 /// Tables, indexes, views and triggers are those that `migrations` give, nothing missing, changed
 /// or more. Errors: kFailedPrecondition naming the object.

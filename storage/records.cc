@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "storage/attempt_key.h"
+
 namespace tailor::storage {
 namespace {
 
@@ -104,6 +106,10 @@ Status check_attempt(AttemptId id, std::string_view what) {
   TAILOR_RETURN_IF_ERROR(check_id(id.trial, what));
   if (id.number == 0) {
     return bad(fmt::format("{} row of {}: attempts count from 1", what, id.trial.to_string()));
+  }
+  if (id.number > kAttemptNumberMax || id.trial.value > kAttemptTrialMax) {
+    return bad(
+        fmt::format("{} row of {}: that many attempts are not stored", what, id.to_string()));
   }
   return {};
 }

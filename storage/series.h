@@ -2,6 +2,7 @@
 // Pure; used by every store. Threads: values only.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,6 +18,13 @@ struct Point {
   std::int64_t tokens = 0;
   WallMs wall_ms = 0;
   double value = 0;
+};
+
+/// Which series of stored points: attempt.id and metric.id.
+struct SeriesKey {
+  std::int64_t attempt = 0;
+  std::int64_t metric = 0;
+  friend auto operator<=>(const SeriesKey&, const SeriesKey&) = default;
 };
 
 /// The points of one attempt, in the order in which they were stored.

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/json.h"
-#include "storage/chunk.h"
-#include "storage/series.h"
+#include "storage/attempt_key.h"
+#include "storage/trial_pages.h"
 
 namespace tailor::storage {
 namespace {
@@ -181,7 +181,58 @@ CandidateRow candidate_of(Query& row) {
   return candidate;
 }
 
-constexpr std::string_view kTrialColumns =
+constexpr std::string_view kAttemptColumns =
+    "SELECT a.trial, a.number, a.token, a.worker, a.slots_json, a.state, a.acked_sequence, "
+    "a.log_bytes, "
+    "a.end_class, a.message, coalesce((SELECT s.started_json FROM attempt_start s WHERE "
+    "s.attempt = a.id), ''), a.assigned_ms, a.ended_ms, a.stop_reason, a.members_json "
+    "FROM attempt a";
+
+AttemptRow attempt_of(Query& row) {
+  AttemptRow attempt;
+  attempt.id = {TrialId{row.u64(0)}, row.u32(1)};
+  attempt.token = row.u64(2);
+  attempt.worker = WorkerId{row.u64(3)};
+  attempt.slots = slots_from_json(row.text(4));
+  attempt.state = state_or_corrupt(parse_attempt_state(row.text(5)));
+  attempt.acked_sequence = row.u64(6);
+  attempt.log_bytes = row.u64(7);
+  attempt.end_class = end_class_of(row.text(8));
+  attempt.message = row.text(9);
+  attempt.started_json = row.text(10);
+  attempt.assigned_ms = row.integer(11);
+  attempt.ended_ms = row.integer(12);
+  attempt.stop_reason = protocol::parse_stop_reason(row.text(13));
+  attempt.members = members_from_json(row.text(14));
+  return attempt;
+}
+
+constexpr auto kOffsetMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+
+bool may_exist(AttemptId attempt) {
+  return attempt.trial.value <= kAttemptTrialMax && attempt.number <= kAttemptNumberMax;
+}
+
+template <typename Row, typename Read>
+std::vector<Row> all(Query& query, Read read) {
+  std::vector<Row> rows;
+  while (query.next()) rows.push_back(read(query));
+  return rows;
+}
+
+constexpr std::string_view kCandidateColumns =
+    "SELECT sweep, number, name, point_json, architecture_json, hash, parameters_body, "
+    "parameters_total FROM candidate";
+
+std::vector<CandidateRow> read_candidates_where(Connection& db, std::string_view where,
+                                                std::int64_t sweep) {
+  Query query(db.statement(sql_text(kCandidateColumns, where)), sweep);
+  return all<CandidateRow>(query, candidate_of);
+}
+
+}  // namespace
+
+const std::string_view kTrialColumns =
     "SELECT id, sweep, candidate, seed, state, attempts, failures_json, end_class, message, "
     "objective, "
     "objective_nan, final_values_json, created_ms, started_ms, ended_ms, priority, run_ms FROM "
@@ -212,80 +263,14 @@ TrialRow trial_of(Query& row) {
   return trial;
 }
 
-constexpr std::string_view kAttemptColumns =
-    "SELECT a.trial, a.number, a.token, a.worker, a.slots_json, a.state, a.acked_sequence, "
-    "a.log_bytes, "
-    "a.end_class, a.message, a.started_json, a.assigned_ms, a.ended_ms, a.stop_reason, "
-    "a.members_json FROM attempt a";
-
-AttemptRow attempt_of(Query& row) {
-  AttemptRow attempt;
-  attempt.id = {TrialId{row.u64(0)}, row.u32(1)};
-  attempt.token = row.u64(2);
-  attempt.worker = WorkerId{row.u64(3)};
-  attempt.slots = slots_from_json(row.text(4));
-  attempt.state = state_or_corrupt(parse_attempt_state(row.text(5)));
-  attempt.acked_sequence = row.u64(6);
-  attempt.log_bytes = row.u64(7);
-  attempt.end_class = end_class_of(row.text(8));
-  attempt.message = row.text(9);
-  attempt.started_json = row.text(10);
-  attempt.assigned_ms = row.integer(11);
-  attempt.ended_ms = row.integer(12);
-  attempt.stop_reason = protocol::parse_stop_reason(row.text(13));
-  attempt.members = members_from_json(row.text(14));
-  return attempt;
-}
-
 // Statements are cached by their text, which has to outlive the connection: texts put together at
 // run time are kept here once for the process. Their number is small and fixed.
-std::string_view kept(std::string text) {
+std::string_view sql_text(std::string_view columns, std::string_view rest) {
   static std::mutex mutex;  // guards: texts
   static std::set<std::string> texts;
   const std::lock_guard lock(mutex);
-  return *texts.insert(std::move(text)).first;
+  return *texts.insert(std::string(columns) + " " + std::string(rest)).first;
 }
-
-std::string_view with(std::string_view columns, std::string_view rest) {
-  return kept(std::string(columns) + " " + std::string(rest));
-}
-
-template <typename Row, typename Read>
-std::vector<Row> all(Query& query, Read read) {
-  std::vector<Row> rows;
-  while (query.next()) rows.push_back(read(query));
-  return rows;
-}
-
-std::vector<CandidateRow> read_candidates_where(Connection& db, std::string_view where,
-                                                std::int64_t sweep) {
-  Query query(db.statement(with("SELECT sweep, number, name, point_json, architecture_json, hash, "
-                                "parameters_body, parameters_total FROM candidate",
-                                where)),
-              sweep);
-  return all<CandidateRow>(query, candidate_of);
-}
-
-std::string_view order_clause(const TrialQuery& query) {
-  if (query.order == "objective") {
-    return query.descending ? "ORDER BY objective IS NULL, objective_nan DESC, objective DESC, id"
-                            : "ORDER BY objective IS NULL, objective_nan DESC, objective, id";
-  }
-  if (query.order == "state") {
-    // In the order of the life of a trial, as TrialState lists them.
-    return query.descending
-               ? "ORDER BY instr('queued running completed stopped failed cancelled', state) DESC, "
-                 "id"
-               : "ORDER BY instr('queued running completed stopped failed cancelled', state), id";
-  }
-  if (query.order == "candidate") {
-    return query.descending ? "ORDER BY sweep DESC, candidate DESC, seed < 0 DESC, seed DESC, id"
-                            : "ORDER BY sweep, candidate, seed < 0, seed, id";
-  }
-  return query.descending ? "ORDER BY id DESC" : "ORDER BY id";
-}
-
-}  // namespace
 
 void write_row(Connection& db, const SweepRow& row) {
   Query(db.statement(
@@ -325,20 +310,36 @@ void write_row(Connection& db, const CandidateRow& row) {
       .run();
 }
 
-void write_row(Connection& db, const TrialRow& row) {
-  SQLite::Statement& statement = db.statement(
-      "INSERT INTO trial (id, sweep, candidate, seed, state, attempts, failures_json, end_class, "
-      "message, "
-      "objective, objective_nan, final_values_json, created_ms, started_ms, ended_ms, priority, "
-      "run_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
-      "UPDATE SET "
-      "sweep = excluded.sweep, candidate = excluded.candidate, seed = excluded.seed, "
-      "state = excluded.state, attempts = excluded.attempts, failures_json = "
-      "excluded.failures_json, "
-      "end_class = excluded.end_class, message = excluded.message, objective = excluded.objective, "
-      "objective_nan = excluded.objective_nan, final_values_json = excluded.final_values_json, "
-      "created_ms = excluded.created_ms, started_ms = excluded.started_ms, ended_ms = "
-      "excluded.ended_ms, priority = excluded.priority, run_ms = excluded.run_ms");
+std::optional<OldTrial> replace_trial(Connection& db, const TrialRow& row) {
+  std::optional<OldTrial> old;
+  bool same_keys = false;
+  {
+    Query known(db.statement("SELECT state, sweep, candidate, seed FROM trial WHERE id = ?"),
+                row.id.value);
+    if (known.next()) {
+      old = {SweepId{known.u64(1)}, state_or_corrupt(parse_trial_state(known.text(0)))};
+      same_keys =
+          old->sweep == row.sweep && known.u64(2) == row.candidate && known.u64(3) == row.seed;
+    }
+  }
+  if (old && !same_keys) {
+    Query(db.statement("UPDATE trial SET sweep = ?, candidate = ?, seed = ? WHERE id = ?"),
+          row.sweep.value, row.candidate, row.seed, row.id.value)
+        .run();
+  }
+  // An update names no column of the keys: it would write their indexes anew as well.
+  SQLite::Statement& statement =
+      old ? db.statement(
+                "UPDATE trial SET state = ?5, attempts = ?6, failures_json = ?7, end_class = ?8, "
+                "message = ?9, objective = ?10, objective_nan = ?11, final_values_json = ?12, "
+                "created_ms = ?13, started_ms = ?14, ended_ms = ?15, priority = ?16, "
+                "run_ms = ?17 WHERE id = ?1")
+          : db.statement(
+                "INSERT INTO trial (id, sweep, candidate, seed, state, attempts, failures_json, "
+                "end_class, message, objective, objective_nan, final_values_json, created_ms, "
+                "started_ms, ended_ms, priority, run_ms) "
+                "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, "
+                "?16, ?17)");
   // NaN is bound as NULL, which is right for "none" as well.
   const double objective = row.objective.value_or(std::nan(""));
   const bool objective_nan = row.objective.has_value() && std::isnan(*row.objective);
@@ -348,29 +349,39 @@ void write_row(Connection& db, const TrialRow& row) {
         protocol::end_class_name(row.end_class), row.message, objective, objective_nan, values,
         row.created_ms, row.started_ms, row.ended_ms, row.priority, row.run_ms)
       .run();
+  return old;
 }
 
 void write_row(Connection& db, const AttemptRow& row) {
   const std::string slots = json(row.slots).dump();
   const std::string members = members_to_json(row.members);
   Query(db.statement(
-            "INSERT INTO attempt (trial, number, token, worker, slots_json, state, acked_sequence, "
-            "log_bytes, end_class, message, started_json, assigned_ms, ended_ms, stop_reason, "
-            "members_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
-            "(trial, number) DO UPDATE "
-            "SET "
+            "INSERT INTO attempt (id, trial, number, token, worker, slots_json, state, "
+            "acked_sequence, log_bytes, end_class, message, assigned_ms, ended_ms, stop_reason, "
+            "members_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET "
             "token = excluded.token, worker = excluded.worker, slots_json = excluded.slots_json, "
             "state = excluded.state, acked_sequence = excluded.acked_sequence, "
             "log_bytes = excluded.log_bytes, end_class = excluded.end_class, message = "
             "excluded.message, "
-            "started_json = excluded.started_json, assigned_ms = excluded.assigned_ms, "
+            "assigned_ms = excluded.assigned_ms, "
             "ended_ms = excluded.ended_ms, stop_reason = excluded.stop_reason, "
             "members_json = excluded.members_json"),
-        row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
+        attempt_key(row.id), row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
         attempt_state_name(row.state), row.acked_sequence, row.log_bytes,
-        protocol::end_class_name(row.end_class), row.message, row.started_json, row.assigned_ms,
-        row.ended_ms, protocol::stop_reason_name(row.stop_reason), members)
+        protocol::end_class_name(row.end_class), row.message, row.assigned_ms, row.ended_ms,
+        protocol::stop_reason_name(row.stop_reason), members)
       .run();
+  // Neither statement writes anything where nothing changes.
+  if (row.started_json.empty()) {
+    Query(db.statement("DELETE FROM attempt_start WHERE attempt = ?"), attempt_key(row.id)).run();
+  } else {
+    Query(db.statement("INSERT INTO attempt_start (attempt, started_json) VALUES (?, ?) "
+                       "ON CONFLICT (attempt) DO UPDATE SET started_json = excluded.started_json "
+                       "WHERE started_json <> excluded.started_json"),
+          attempt_key(row.id), row.started_json)
+        .run();
+  }
 }
 
 void write_row(Connection& db, const WorkerRow& row) {
@@ -427,16 +438,16 @@ void write_row(Connection& db, const EventRow& row) {
 }
 
 void write_row(Connection& db, const LogRow& row) {
-  Query(db.statement("INSERT INTO log_chunk (trial, attempt, offset, bytes) VALUES (?, ?, ?, ?) "
-                     "ON CONFLICT (trial, attempt, offset) DO NOTHING"),
-        row.attempt.trial.value, row.attempt.number, row.offset, Blob{row.bytes})
+  Query(db.statement("INSERT INTO log_chunk (attempt, offset, bytes) VALUES (?, ?, ?) "
+                     "ON CONFLICT (attempt, offset) DO NOTHING"),
+        attempt_key(row.attempt), row.offset, Blob{row.bytes})
       .run();
 }
 
 void write_row(Connection& db, const LogTrim& row) {
-  Query(db.statement("DELETE FROM log_chunk WHERE trial = ? AND attempt = ? AND offset >= ? AND "
+  Query(db.statement("DELETE FROM log_chunk WHERE attempt = ? AND offset >= ? AND "
                      "offset + length(bytes) <= ?"),
-        row.attempt.trial.value, row.attempt.number, row.from, row.to)
+        attempt_key(row.attempt), row.from, row.to)
       .run();
 }
 
@@ -472,13 +483,15 @@ std::vector<CheckpointRow> read_newest_checkpoints(Connection& db,
   std::vector<CheckpointRow> newest;
   for (const TrialRow& trial : trials) {
     if (is_final(trial.state) || trial.attempts == 0) continue;
-    Query query(db.statement(with(kCheckpointColumns,
-                                  "WHERE trial = ? ORDER BY step DESC, attempt DESC LIMIT 1")),
+    Query query(db.statement(sql_text(kCheckpointColumns,
+                                      "WHERE trial = ? ORDER BY step DESC, attempt DESC LIMIT 1")),
                 trial.id.value);
     if (query.next()) newest.push_back(checkpoint_of(query));
   }
   return newest;
 }
+
+}  // namespace
 
 CountersRow read_counters(Connection& db) {
   Query counters(
@@ -489,32 +502,26 @@ CountersRow read_counters(Connection& db) {
           counters.u64(3), counters.u32(4), counters.text(5)};
 }
 
-}  // namespace
-
 namespace {
 
 /// What is not in `snapshot.sweeps`, counted.
 void count_others(Connection& db, Snapshot& snapshot) {
-  const auto add = [&](std::string_view where, std::int64_t sweep, std::uint64_t sign) {
-    Query trials(db.statement(with("SELECT state, count(*) FROM trial", where)), sweep);
-    while (trials.next()) {
-      const TrialState state = state_or_corrupt(parse_trial_state(trials.text(0)));
-      snapshot.other_trials[state] += sign * trials.u64(1);  // wraps: -1 takes away
-    }
-  };
   Query sweeps(db.statement("SELECT state, count(*) FROM sweep GROUP BY state"));
   while (sweeps.next()) {
     const SweepState state = state_or_corrupt(parse_sweep_state(sweeps.text(0)));
     snapshot.other_sweeps[state] += sweeps.u64(1);
   }
-  add("WHERE sweep > ? GROUP BY state", 0, 1);
+  TrialCounts trials = read_all_trial_counts(db);
   for (const SweepRow& sweep : snapshot.sweeps) {
     --snapshot.other_sweeps[sweep.state];
-    add("WHERE sweep = ? GROUP BY state", static_cast<std::int64_t>(sweep.id.value),
-        ~std::uint64_t{0});
+    const TrialCounts own = read_trial_counts(db, sweep.id);
+    for (std::size_t i = 0; i < own.by_state.size(); ++i) trials.by_state[i] -= own.by_state[i];
+  }
+  for (std::size_t i = 0; i < trials.by_state.size(); ++i) {
+    if (trials.by_state[i] == 0) continue;
+    snapshot.other_trials[static_cast<TrialState>(i)] = trials.by_state[i];
   }
   std::erase_if(snapshot.other_sweeps, [](const auto& count) { return count.second == 0; });
-  std::erase_if(snapshot.other_trials, [](const auto& count) { return count.second == 0; });
 }
 
 }  // namespace
@@ -523,17 +530,18 @@ Snapshot read_open_snapshot(Connection& db) {
   Snapshot snapshot;
   snapshot.counters = read_counters(db);
   {
-    Query sweeps(db.statement(
-        with(kSweepColumns,
-             "WHERE s.state IN ('running', 'paused') OR EXISTS (SELECT 1 FROM trial t WHERE "
-             "t.sweep = s.id AND t.state IN ('queued', 'running')) ORDER BY s.id")));
+    Query sweeps(db.statement(sql_text(
+        kSweepColumns,
+        "WHERE s.state IN ('running', 'paused') OR EXISTS (SELECT 1 FROM trial_count n WHERE "
+        "n.sweep = s.id AND n.queued + n.running > 0) ORDER BY s.id")));
     snapshot.sweeps = all<SweepRow>(sweeps, sweep_of);
   }
   count_others(db, snapshot);
   for (const SweepRow& sweep : snapshot.sweeps) {
     std::vector<CandidateRow> candidates = read_candidates(db, sweep.id);
     std::move(candidates.begin(), candidates.end(), std::back_inserter(snapshot.candidates));
-    Query trials(db.statement(with(kTrialColumns, "WHERE sweep = ?")), sweep.id.value);
+    Query trials(db.statement(sql_text(kTrialColumns, "WHERE sweep = ? ORDER BY id")),
+                 sweep.id.value);
     while (trials.next()) snapshot.trials.push_back(trial_of(trials));
   }
   std::sort(snapshot.trials.begin(), snapshot.trials.end(),
@@ -554,14 +562,15 @@ Snapshot read_snapshot(Connection& db) {
   snapshot.sweeps = read_sweeps(db);
   snapshot.candidates = read_candidates_where(db, "WHERE sweep > ? ORDER BY sweep, number", 0);
   {
-    Query trials(db.statement(with(kTrialColumns, "ORDER BY id")));
+    Query trials(db.statement(sql_text(kTrialColumns, "ORDER BY id")));
     snapshot.trials = all<TrialRow>(trials, trial_of);
   }
   {
-    Query attempts(db.statement(with(kAttemptColumns,
-                                     "JOIN trial t ON t.id = a.trial WHERE a.state <> 'ended' OR "
-                                     "t.state IN ('queued', 'running') "
-                                     "ORDER BY a.trial, a.number")));
+    Query attempts(
+        db.statement(sql_text(kAttemptColumns,
+                              "JOIN trial t ON t.id = a.trial WHERE a.state <> 'ended' OR "
+                              "t.state IN ('queued', 'running') "
+                              "ORDER BY a.id")));
     snapshot.attempts = all<AttemptRow>(attempts, attempt_of);
   }
   snapshot.checkpoints = read_newest_checkpoints(db, snapshot.trials);
@@ -570,18 +579,18 @@ Snapshot read_snapshot(Connection& db) {
 }
 
 std::vector<SweepRow> read_sweeps(Connection& db) {
-  Query query(db.statement(with(kSweepColumns, "ORDER BY s.id")));
+  Query query(db.statement(sql_text(kSweepColumns, "ORDER BY s.id")));
   return all<SweepRow>(query, sweep_of);
 }
 
 std::optional<SweepRow> read_sweep(Connection& db, SweepId id) {
-  Query query(db.statement(with(kSweepColumns, "WHERE s.id = ?")), id.value);
+  Query query(db.statement(sql_text(kSweepColumns, "WHERE s.id = ?")), id.value);
   if (!query.next()) return std::nullopt;
   return sweep_of(query);
 }
 
 std::optional<SweepRow> read_sweep(Connection& db, std::string_view name) {
-  Query query(db.statement(with(kSweepColumns, "WHERE s.name = ?")), name);
+  Query query(db.statement(sql_text(kSweepColumns, "WHERE s.name = ?")), name);
   if (!query.next()) return std::nullopt;
   return sweep_of(query);
 }
@@ -599,7 +608,7 @@ SweepPage read_sweep_page(Connection& db, std::uint64_t offset, std::uint64_t li
     count.next();
     page.total = count.u64(0);
   }
-  Query query(db.statement(with(kSweepHeadColumns, "ORDER BY s.id DESC LIMIT ? OFFSET ?")),
+  Query query(db.statement(sql_text(kSweepHeadColumns, "ORDER BY s.id DESC LIMIT ? OFFSET ?")),
               std::min(limit, signed_max), std::min(offset, signed_max));
   page.sweeps = all<SweepRow>(query, sweep_of);
   return page;
@@ -607,70 +616,37 @@ SweepPage read_sweep_page(Connection& db, std::uint64_t offset, std::uint64_t li
 
 CandidatePage read_candidate_page(Connection& db, SweepId sweep, std::uint64_t offset,
                                   std::uint64_t limit) {
-  // Numbers go from 0 without gaps, so a page is a range of the key.
-  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   CandidatePage page;
   {
-    Query count(db.statement("SELECT count(*) FROM candidate WHERE sweep = ?"), sweep.value);
+    Query count(db.statement("SELECT coalesce(max(number), -1) + 1 FROM candidate WHERE sweep = ?"),
+                sweep.value);
     count.next();
     page.total = count.u64(0);
   }
-  Query rows(db.statement("SELECT sweep, number, name, point_json, architecture_json, hash, "
-                          "parameters_body, parameters_total FROM candidate WHERE sweep = ? AND "
-                          "number >= ? ORDER BY number LIMIT ?"),
-             sweep.value, std::min(offset, signed_max), std::min(limit, signed_max));
-  page.candidates = all<CandidateRow>(rows, candidate_of);
-  return page;
-}
-
-TrialPage read_trials(Connection& db, const TrialQuery& query) {
-  // A filter that is not wanted is 0 or ''; the planner still uses (sweep, ...) when that is given.
-  const std::string_view where = query.sweep ? "WHERE sweep = ?1 AND (?2 = '' OR state = ?2)"
-                                             : "WHERE ?1 = 0 AND (?2 = '' OR state = ?2)";
-  const std::uint64_t sweep = query.sweep ? query.sweep->value : 0;
-  const std::string_view state = query.state ? trial_state_name(*query.state) : "";
-  TrialPage page;
-  if (query.count) {
-    Query count(db.statement(with("SELECT count(*) FROM trial", where)), sweep, state);
-    count.next();
-    page.total = count.u64(0);
-  }
-  if (query.after) {
-    // By row, from the place on: the index by sweep would have to be sorted by id for every page.
-    const std::string_view behind =
-        query.descending ? "WHERE id < ?4 AND (?1 = 0 OR +sweep = ?1) AND (?2 = '' OR +state = ?2) "
-                           "ORDER BY id DESC LIMIT ?3"
-                         : "WHERE id > ?4 AND (?1 = 0 OR +sweep = ?1) AND (?2 = '' OR +state = ?2) "
-                           "ORDER BY id LIMIT ?3";
-    Query rows(db.statement(with(kTrialColumns, behind)), sweep, state, query.limit,
-               query.after->value);
-    page.trials = all<TrialRow>(rows, trial_of);
-    return page;
-  }
-  const std::string_view rest =
-      with(where, std::string(order_clause(query)) + " LIMIT ?3 OFFSET ?4");
-  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  Query rows(db.statement(with(kTrialColumns, rest)), sweep, state, query.limit,
-             std::min(query.offset, signed_max));
-  page.trials = all<TrialRow>(rows, trial_of);
+  Query query(db.statement(sql_text(kCandidateColumns,
+                                    "WHERE sweep = ? AND number >= ? ORDER BY number LIMIT ?")),
+              sweep.value, std::min(offset, kOffsetMax), std::min(limit, kOffsetMax));
+  page.candidates = all<CandidateRow>(query, candidate_of);
   return page;
 }
 
 std::optional<TrialRow> read_trial(Connection& db, TrialId id) {
-  Query query(db.statement(with(kTrialColumns, "WHERE id = ?")), id.value);
+  Query query(db.statement(sql_text(kTrialColumns, "WHERE id = ?")), id.value);
   if (!query.next()) return std::nullopt;
   return trial_of(query);
 }
 
 std::vector<AttemptRow> read_attempts(Connection& db, TrialId trial) {
-  Query query(db.statement(with(kAttemptColumns, "WHERE a.trial = ? ORDER BY a.number")),
-              trial.value);
+  if (trial.value > kAttemptTrialMax) return {};
+  Query query(db.statement(sql_text(kAttemptColumns, "WHERE a.id >= ? AND a.id < ? ORDER BY a.id")),
+              first_attempt_key(trial), end_attempt_key(trial));
   return all<AttemptRow>(query, attempt_of);
 }
 
 std::vector<StartRow> read_starts(Connection& db, SweepId sweep) {
-  Query query(db.statement("SELECT t.id, a.started_json FROM trial t JOIN attempt a ON a.trial = "
-                           "t.id AND a.number = t.attempts WHERE t.sweep = ?1 AND t.state = "
+  Query query(db.statement("SELECT t.id, coalesce(s.started_json, '') FROM trial t JOIN attempt a "
+                           "ON a.id = t.id << 20 | t.attempts LEFT JOIN attempt_start s ON "
+                           "s.attempt = a.id WHERE t.sweep = ?1 AND t.state = "
                            "'completed' ORDER BY t.id"),
               sweep.value);
   return all<StartRow>(query, [](Query& row) {
@@ -703,49 +679,8 @@ std::vector<WorkerRow> read_workers(Connection& db) {
   });
 }
 
-std::vector<std::string> read_metric_names(Connection& db, TrialId trial) {
-  Query query(db.statement("SELECT DISTINCT name FROM series WHERE trial = ? ORDER BY name"),
-              trial.value);
-  return all<std::string>(query, [](Query& row) { return row.text(0); });
-}
-
-Series read_series(Connection& db, TrialId trial, std::string_view metric) {
-  struct Part {
-    std::int64_t series;
-    std::int64_t tail_from;
-  };
-  std::vector<AttemptPoints> attempts;
-  std::vector<Part> parts;
-  {
-    Query query(
-        db.statement("SELECT id, attempt, tail_from FROM series WHERE trial = ? AND name = ?"),
-        trial.value, metric);
-    while (query.next()) {
-      parts.push_back({query.integer(0), query.integer(2)});
-      attempts.push_back({query.u32(1), {}});
-    }
-  }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    std::vector<Point>& points = attempts[i].points;
-    Query chunks(db.statement("SELECT data FROM metric_chunk WHERE series = ? ORDER BY id"),
-                 parts[i].series);
-    while (chunks.next()) {
-      Result<std::vector<Point>> decoded = decode_chunk(chunks.text(0));
-      if (!decoded) throw_corrupt(decoded.error().message());
-      points.insert(points.end(), decoded->begin(), decoded->end());
-    }
-    Query tail(db.statement("SELECT step, tokens, wall_ms, value FROM metric_tail "
-                            "WHERE id >= ? AND series = ? ORDER BY id"),
-               parts[i].tail_from, parts[i].series);
-    while (tail.next()) {
-      points.push_back({tail.integer(0), tail.integer(1), tail.integer(2), tail.real(3)});
-    }
-  }
-  return join_attempts(std::string(metric), std::move(attempts));
-}
-
 std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial) {
-  Query query(db.statement(with(kCheckpointColumns, "WHERE trial = ? ORDER BY attempt, step")),
+  Query query(db.statement(sql_text(kCheckpointColumns, "WHERE trial = ? ORDER BY attempt, step")),
               trial.value);
   return all<CheckpointRow>(query, checkpoint_of);
 }
@@ -777,49 +712,16 @@ std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {
   });
 }
 
-std::vector<EventRow> read_events(Connection& db, std::uint64_t after, std::size_t limit,
-                                  std::optional<SweepId> sweep, std::optional<TrialId> trial) {
-  constexpr std::string_view kColumns =
-      "SELECT id, wall_ms, kind, sweep, trial, attempt, worker, message FROM event";
-  const auto signed_max = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  const std::uint64_t after_id = std::min(after, signed_max);
-  const std::uint64_t rows_max = std::min<std::uint64_t>(limit, signed_max);
-  const std::uint64_t sweep_id = sweep ? sweep->value : 0;
-  const std::uint64_t trial_id = trial ? trial->value : 0;
-  // `<> 0` lets SQLite use the partial indexes.
-  std::string_view where = "WHERE id > ?1 AND ?3 = 0 AND ?4 = 0 ORDER BY id LIMIT ?2";
-  if (trial) {
-    where = sweep
-                ? "WHERE id > ?1 AND +sweep = ?3 AND trial = ?4 AND trial <> 0 ORDER BY id LIMIT ?2"
-                : "WHERE id > ?1 AND ?3 = 0 AND trial = ?4 AND trial <> 0 ORDER BY id LIMIT ?2";
-  } else if (sweep) {
-    where = "WHERE id > ?1 AND sweep = ?3 AND sweep <> 0 AND ?4 = 0 ORDER BY id LIMIT ?2";
-  }
-  Query query(db.statement(with(kColumns, where)), after_id, rows_max, sweep_id, trial_id);
-  return all<EventRow>(query, [](Query& row) {
-    EventRow event;
-    event.id = row.u64(0);
-    event.wall_ms = row.integer(1);
-    event.kind = parse_event_kind(row.text(2));
-    event.sweep = SweepId{row.u64(3)};
-    event.trial = TrialId{row.u64(4)};
-    event.attempt = row.u32(5);
-    event.worker = WorkerId{row.u64(6)};
-    event.message = row.text(7);
-    return event;
-  });
-}
-
 std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
                      std::size_t bytes_max) {
   std::string bytes;
-  if (offset > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return bytes;
+  if (!may_exist(attempt) || offset > kOffsetMax) return bytes;
   // From the chunk that holds `offset`, or begins at it.
   Query query(
-      db.statement("SELECT offset, bytes FROM log_chunk WHERE trial = ?1 AND attempt = ?2 AND "
-                   "offset >= coalesce((SELECT max(offset) FROM log_chunk WHERE trial = ?1 AND "
-                   "attempt = ?2 AND offset <= ?3), 0) ORDER BY offset"),
-      attempt.trial.value, attempt.number, offset);
+      db.statement("SELECT offset, bytes FROM log_chunk WHERE attempt = ?1 AND "
+                   "offset >= coalesce((SELECT max(offset) FROM log_chunk WHERE attempt = ?1 AND "
+                   "offset <= ?2), 0) ORDER BY offset"),
+      attempt_key(attempt), offset);
   while (bytes.size() < bytes_max && query.next()) {
     const std::uint64_t begin = query.u64(0);
     const std::uint64_t next = offset + bytes.size();
@@ -834,15 +736,12 @@ std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
 
 std::optional<std::uint64_t> read_log_from(Connection& db, AttemptId attempt,
                                            std::uint64_t offset) {
-  if (offset > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    return std::nullopt;
-  }
+  if (!may_exist(attempt) || offset > kOffsetMax) return std::nullopt;
   Query query(
-      db.statement("SELECT offset FROM log_chunk WHERE trial = ?1 AND attempt = ?2 AND "
-                   "offset >= coalesce((SELECT max(offset) FROM log_chunk WHERE trial = ?1 AND "
-                   "attempt = ?2 AND offset <= ?3), 0) AND offset + length(bytes) > ?3 "
-                   "ORDER BY offset LIMIT 1"),
-      attempt.trial.value, attempt.number, offset);
+      db.statement("SELECT offset FROM log_chunk WHERE attempt = ?1 AND "
+                   "offset >= coalesce((SELECT max(offset) FROM log_chunk WHERE attempt = ?1 AND "
+                   "offset <= ?2), 0) AND offset + length(bytes) > ?2 ORDER BY offset LIMIT 1"),
+      attempt_key(attempt), offset);
   if (!query.next()) return std::nullopt;
   return std::max(offset, query.u64(0));
 }

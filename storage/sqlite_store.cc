@@ -4,31 +4,35 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <set>
+#include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/logging.h"
 #include "storage/backup.h"
+#include "storage/checkpointer.h"
+#include "storage/curves.h"
+#include "storage/event_index.h"
 #include "storage/file_guard.h"
 #include "storage/generation.h"
 #include "storage/guarded_query.h"
-#include "storage/metric_tail.h"
+#include "storage/pruning.h"
 #include "storage/series.h"
 #include "storage/sqlite_connection.h"
 #include "storage/sqlite_rows.h"
+#include "storage/trial_pages.h"
+#include "storage/writer.h"
 
 namespace tailor::storage {
 namespace {
 
-constexpr std::uint64_t kTrialLimitMax = 10'000;
-// Pages in the write-ahead log before a commit copies them into the file (8 MB). The log is not cut
-// afterwards: writing over it needs no change of the file's size and so no journal write
-// of the file system.
-constexpr int kCheckpointPages = 2'000;
+constexpr int kWriterCacheKiB = 16'384;
 
 /// Read-only connections, handed out to one thread at a time. Threads: any.
 class ReaderPool {
@@ -63,42 +67,32 @@ class ReaderPool {
 
 class SqliteStore final : public Store {
  public:
-  SqliteStore(std::string path, FileLock lock, std::unique_ptr<Connection> writer, MetricTail tail,
+  SqliteStore(std::string path, FileLock lock, std::unique_ptr<Writer> writer,
               std::span<const Migration> migrations, std::size_t readers_idle_max)
       : path_(std::move(path)),
         lock_(std::move(lock)),
         migrations_(migrations),
         writer_(std::move(writer)),
-        tail_(std::move(tail)),
-        readers_(path_, readers_idle_max) {}
+        readers_(path_, readers_idle_max),
+        checkpointer_(path_, *writer_, clock_) {}
 
-  ~SqliteStore() override { rename_generation(*writer_, path_); }
-
-  Result<Snapshot> load() override {
-    return guarded(writer_->handle(), path_,
-                   [&]() -> Result<Snapshot> { return read_snapshot(*writer_); });
-  }
-
-  Result<Snapshot> load_open() override {
-    return guarded(writer_->handle(), path_,
-                   [&]() -> Result<Snapshot> { return read_open_snapshot(*writer_); });
-  }
-
+  Result<Snapshot> load() override { return writer_->load(false); }
+  Result<Snapshot> load_open() override { return writer_->load(true); }
   Status commit(std::span<const Mutation> batch) override {
-    for (const Mutation& mutation : batch) TAILOR_RETURN_IF_ERROR(check_row(mutation));
-    const Status status = guarded(writer_->handle(), path_, [&]() -> Status {
-      Query(writer_->statement("BEGIN IMMEDIATE")).run();
-      for (const Mutation& mutation : batch) write(mutation);
-      tail_.maintain(*writer_);
-      Query(writer_->statement("COMMIT")).run();
-      return {};
-    });
-    if (status.is_ok()) {
-      tail_.committed();
-    } else {
-      roll_back();
-    }
+    const Status status = writer_->commit(batch);
+    checkpointer_.committed();
     return status;
+  }
+  Result<bool> maintain() override { return writer_->maintain(); }
+  Result<Pruned> prune(const PruneRules& rules, WallMs now_ms) override {
+    Result<Pruned> pruned = writer_->prune(rules, now_ms);
+    checkpointer_.committed();
+    return pruned;
+  }
+  Status still_there() const override { return writer_->still_there(); }
+  StoreHealth health() const override {
+    return {writer_->log_bytes(), writer_->tail().unsealed(), checkpointer_.held_since_ms(),
+            checkpointer_.last_error()};
   }
 
   Result<std::vector<SweepRow>> sweeps() const override {
@@ -142,19 +136,12 @@ class SqliteStore final : public Store {
       return std::move(page.candidates.front());
     });
   }
+  Result<TrialCounts> trial_counts(SweepId sweep) const override {
+    return read(
+        [&](Connection& db) -> Result<TrialCounts> { return read_trial_counts(db, sweep); });
+  }
   Result<TrialPage> trials(const TrialQuery& query) const override {
-    const std::string& order = query.order;
-    if (order != "id" && order != "objective" && order != "state" && order != "candidate") {
-      return error(
-          Code::kInvalidArgument,
-          fmt::format("trials cannot be ordered by `{}`; allowed: id, objective, state, candidate",
-                      order));
-    }
-    if (query.limit > kTrialLimitMax) {
-      return error(Code::kInvalidArgument,
-                   fmt::format("limit {} is over {}: ask for pages", query.limit, kTrialLimitMax));
-    }
-    if (query.after && order != "id") return error(after_without_id());
+    TAILOR_RETURN_IF_ERROR(check_trial_query(query));
     return read([&](Connection& db) -> Result<TrialPage> { return read_trials(db, query); });
   }
   Result<TrialRow> trial(TrialId id) const override {
@@ -177,14 +164,46 @@ class SqliteStore final : public Store {
     return read([](Connection& db) -> Result<std::vector<WorkerRow>> { return read_workers(db); });
   }
   Result<std::vector<std::string>> metric_names(TrialId trial) const override {
-    return read([&](Connection& db) -> Result<std::vector<std::string>> {
-      return read_metric_names(db, trial);
-    });
+    std::set<std::string> names;
+    for (const LivePoints& part : writer_->tail().live(trial, {}).series) names.insert(part.name);
+    TAILOR_ASSIGN_OR_RETURN(std::vector<std::string> sealed,
+                            read([&](Connection& db) -> Result<std::vector<std::string>> {
+                              return read_sealed_names(db, trial);
+                            }));
+    names.insert(sealed.begin(), sealed.end());
+    return std::vector<std::string>(names.begin(), names.end());
   }
   Result<Series> series(TrialId trial, std::string_view metric,
                         std::size_t points_max) const override {
-    return read([&](Connection& db) -> Result<Series> {
-      return thin(read_series(db, trial, metric), points_max);
+    TAILOR_ASSIGN_OR_RETURN(std::vector<Series> found, curves_of(trial, metric));
+    Series series;
+    series.name = metric;
+    return found.empty() ? series : thin(std::move(found.front()), points_max);
+  }
+  Result<CurvePage> curves(const CurveQuery& query) const override {
+    const std::size_t limit = std::max<std::size_t>(query.trials_max, 1);
+    // One more, to know whether another page follows.
+    TAILOR_ASSIGN_OR_RETURN(const std::vector<TrialId> trials,
+                            read([&](Connection& db) -> Result<std::vector<TrialId>> {
+                              return read_trial_ids(db, query.sweep, query.after, limit + 1);
+                            }));
+    std::optional<std::string_view> metric;
+    if (!query.metric.empty()) metric = query.metric;
+    CurvePage page;
+    std::size_t points = 0;
+    for (std::size_t i = 0; i < trials.size(); ++i) {
+      if (i == limit || points >= query.points_max) return page;
+      TAILOR_ASSIGN_OR_RETURN(std::vector<Series> series, curves_of(trials[i], metric));
+      for (const Series& one : series) points += one.steps.size();
+      if (!series.empty()) page.trials.push_back({trials[i], std::move(series)});
+      page.next = trials[i];
+    }
+    page.next.reset();
+    return page;
+  }
+  Result<std::optional<PrunedTrial>> pruned(TrialId trial) const override {
+    return read([&](Connection& db) -> Result<std::optional<PrunedTrial>> {
+      return read_pruned(db, trial);
     });
   }
   Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const override {
@@ -223,27 +242,20 @@ class SqliteStore final : public Store {
   }
 
  private:
-  void write(const Mutation& mutation) {
-    if (const auto* point = std::get_if<MetricPoint>(&mutation)) {
-      tail_.add(*writer_, *point);
-      return;
+  /// By name; of one metric when it is given.
+  Result<std::vector<Series>> curves_of(TrialId trial,
+                                        std::optional<std::string_view> metric) const {
+    for (;;) {
+      // Memory first: chunks that were made meanwhile are then found in the database.
+      LiveCurves live = writer_->tail().live(trial, metric);
+      TAILOR_ASSIGN_OR_RETURN(SealedCurves sealed,
+                              read([&](Connection& db) -> Result<SealedCurves> {
+                                return read_sealed(db, trial, metric);
+                              }));
+      auto joined = join_curves(std::move(live), std::move(sealed));
+      if (joined) return *std::move(joined);
+      std::this_thread::yield();  // the writer is between its commit and its memory
     }
-    if (const auto* attempt = std::get_if<AttemptRow>(&mutation)) {
-      if (attempt->state == AttemptState::kEnded) tail_.attempt_ended(attempt->id);
-    }
-    std::visit(
-        [&](const auto& row) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(row)>, MetricPoint>)
-            write_row(*writer_, row);
-        },
-        mutation);
-  }
-
-  void roll_back() {
-    // SQLite rolls back by itself after some failures (full disk, I/O):
-    // then there is no transaction.
-    if (sqlite3_get_autocommit(writer_->handle()) == 0) (void)writer_->db().tryExec("ROLLBACK");
-    tail_.rolled_back();
   }
 
   /// Runs `f` in one read transaction. A connection that failed is closed, not reused.
@@ -261,15 +273,19 @@ class SqliteStore final : public Store {
   }
 
   const std::string path_;
-  const FileLock lock_;
+  const FileLock lock_;  // given up last
   const std::span<const Migration> migrations_;
   const SystemClock clock_;
-  // The storage thread's.
-  std::unique_ptr<Connection> writer_;
-  MetricTail tail_;
-  // Any thread's. Declared last: closed before the writer, which then checkpoints.
+  const std::unique_ptr<Writer> writer_;
+  // Closed before the writer, which then copies what is left of the log.
   mutable ReaderPool readers_;
+  Checkpointer checkpointer_;
 };
+
+/// A new page size is taken by a file that is empty or rewritten whole.
+void set_page_size(SQLite::Database& db, std::uint32_t bytes) {
+  db.exec(fmt::format("PRAGMA page_size={}", bytes));
+}
 
 Status configure_writer(Connection& db, const std::string& path, const SqliteOptions& options) {
   if (const std::string mode = db.db().execAndGet("PRAGMA journal_mode=WAL").getString();
@@ -282,7 +298,8 @@ Status configure_writer(Connection& db, const std::string& path, const SqliteOpt
   }
   db.db().exec("PRAGMA synchronous=FULL");
   db.db().exec("PRAGMA foreign_keys=ON");
-  db.db().exec(fmt::format("PRAGMA wal_autocheckpoint={}", kCheckpointPages));
+  db.db().exec("PRAGMA wal_autocheckpoint=0");  // Checkpointer
+  db.db().exec(fmt::format("PRAGMA cache_size=-{}", kWriterCacheKiB));
   db.db().exec("PRAGMA trusted_schema=OFF");
   if (options.pages_max != 0) {
     // Answers with a row, and never sets less than the file has already.
@@ -291,9 +308,25 @@ Status configure_writer(Connection& db, const std::string& path, const SqliteOpt
   return {};
 }
 
-Status open_writer(const std::string& path, const SqliteOptions& options,
-                   std::span<const Migration> migrations, std::unique_ptr<Connection>& writer,
-                   MetricTail& tail) {
+/// A file that a migration has rewritten for the most part is brought to the page size of new
+/// files: small pages keep the log small. A convenience: where it fails the file serves as it is.
+void rewrite_pages(SQLite::Database& db, const std::string& path, std::uint32_t page_bytes) {
+  if (db.execAndGet("PRAGMA page_size").getInt() == static_cast<int>(page_bytes)) return;
+  const Status status = guarded(db.getHandle(), path, [&]() -> Status {
+    db.execAndGet("PRAGMA journal_mode=DELETE");  // WAL fixes the page size
+    set_page_size(db, page_bytes);
+    db.exec("VACUUM");
+    return {};
+  });
+  if (!status.is_ok()) {
+    log_warn("storage", "the database keeps its page size and will write more than it has to",
+             {{"reason", status.to_string()}});
+  }
+}
+
+Result<std::unique_ptr<Writer>> open_writer(const std::string& path, const SqliteOptions& options,
+                                            std::span<const Migration> migrations) {
+  std::unique_ptr<Connection> writer;
   const auto step = [&](auto&& f) -> Status {
     return guarded(writer ? writer->handle() : nullptr, path, std::forward<decltype(f)>(f));
   };
@@ -301,39 +334,37 @@ Status open_writer(const std::string& path, const SqliteOptions& options,
     writer = std::make_unique<Connection>(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
     return {};
   }));
+  std::error_code ec;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, ec);
+  const bool is_new = !ec && bytes == 0;
   const Status whole = step([&]() -> Status {
+    if (is_new) set_page_size(writer->db(), options.page_bytes);
     // Before WAL mode and anything else is written: is it ours, and whole?
     writer->db().execAndGet("SELECT count(*) FROM sqlite_schema");
-    std::error_code ec;
-    const std::uintmax_t bytes = std::filesystem::file_size(path, ec);
-    if (!ec && bytes > 0 && bytes <= options.quick_check_bytes_max) {
+    if (!is_new && bytes <= options.quick_check_bytes_max) {
       TAILOR_RETURN_IF_ERROR(check_integrity(writer->db(), path, true));
     }
     return {};
   });
   TAILOR_RETURN_IF_ERROR(whole);
-  TAILOR_RETURN_IF_ERROR(migrate(writer->db(), path, migrations));
+  TAILOR_ASSIGN_OR_RETURN(const bool migrated, migrate(writer->db(), path, migrations));
   TAILOR_RETURN_IF_ERROR(verify_schema(writer->db(), path, migrations));
-  return step([&]() -> Status {
+  if (migrated && !is_new) rewrite_pages(writer->db(), path, options.page_bytes);
+  const Status settled = step([&]() -> Status {
     TAILOR_RETURN_IF_ERROR(configure_writer(*writer, path, options));
     TAILOR_ASSIGN_OR_RETURN(const std::string said, settle_generation(*writer, path));
     if (!said.empty() && options.notice) options.notice(said);
-    tail.load(*writer);
     return {};
   });
+  TAILOR_RETURN_IF_ERROR(settled);
+  return Writer::begin(path, std::move(writer));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Store>> open_sqlite(const std::string& path, const SqliteOptions& options) {
+  TAILOR_ASSIGN_OR_RETURN(const std::string absolute, resolve_database_path(path));
   std::error_code ec;
-  // Two names of one file must meet in one lock.
-  std::filesystem::path whole = std::filesystem::absolute(path, ec);
-  if (!ec) whole = std::filesystem::weakly_canonical(whole, ec);
-  const std::string absolute = whole.string();
-  if (path.empty() || ec || whole.filename().empty()) {
-    return error(Code::kInvalidArgument, fmt::format("`{}` is no file name for a database", path));
-  }
   const std::filesystem::path folder = std::filesystem::path(absolute).parent_path();
   if (!std::filesystem::is_directory(folder, ec)) {
     return error(Code::kNotFound, fmt::format("{}: the folder {} does not exist; make it first",
@@ -343,14 +374,14 @@ Result<std::unique_ptr<Store>> open_sqlite(const std::string& path, const Sqlite
     return error(Code::kInvalidArgument, fmt::format("{} is a folder; give a file name", absolute));
   }
   if (!options.allow_network_file_system) TAILOR_RETURN_IF_ERROR(check_file_system(absolute));
-  TAILOR_ASSIGN_OR_RETURN(FileLock lock, FileLock::acquire(absolute));
+  TAILOR_ASSIGN_OR_RETURN(const std::string_view network, network_file_system_of(absolute));
+  TAILOR_ASSIGN_OR_RETURN(FileLock lock, FileLock::acquire(absolute, network.empty()));
   const std::span<const Migration> migrations =
       options.migrations.empty() ? embedded_migrations() : options.migrations;
-  std::unique_ptr<Connection> writer;
-  MetricTail tail;
-  TAILOR_RETURN_IF_ERROR(open_writer(absolute, options, migrations, writer, tail));
-  return std::make_unique<SqliteStore>(absolute, std::move(lock), std::move(writer),
-                                       std::move(tail), migrations, options.readers_idle_max);
+  TAILOR_ASSIGN_OR_RETURN(std::unique_ptr<Writer> writer,
+                          open_writer(absolute, options, migrations));
+  return std::make_unique<SqliteStore>(absolute, std::move(lock), std::move(writer), migrations,
+                                       options.readers_idle_max);
 }
 
 }  // namespace tailor::storage

@@ -23,7 +23,10 @@ struct SqliteOptions {
   std::uint64_t quick_check_bytes_max = 64ull << 20;
   /// Idle read connections that are kept; more are opened and closed as needed.
   std::size_t readers_idle_max = 4;
-  /// Tests: the file may not grow over this many pages (4 KiB), as if the disk were full.
+  /// Of a new file, and of one that is migrated: a power of two, 512 to 65,536. A page is the least
+  /// that a batch writes to the log for each place that it changes.
+  std::uint32_t page_bytes = 1024;
+  /// Tests: the file may not grow over this many pages, as if the disk were full.
   /// 0 = no limit.
   std::uint32_t pages_max = 0;
   /// Tests: other migrations than the embedded ones.

@@ -9,10 +9,10 @@
 // trial its candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs
 // their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
 // Lists of something unknown are empty; only reads of one row say kNotFound.
-// Threads: `commit`, `load`, `load_open` from one thread (the storage thread); all other calls from
-// any thread.
+// Threads: all calls from any thread; commits wait for each other.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,9 +51,20 @@ struct CandidatePage {
   std::uint64_t total = 0;  ///< of the sweep
 };
 
+/// What a store demands of a query. Errors: kInvalidArgument.
+Status check_trial_query(const TrialQuery& query);
+
 struct TrialPage {
   std::vector<TrialRow> trials;
   std::uint64_t total = 0;  ///< rows that match, whatever `after`, `offset` and `limit`
+};
+
+/// How many trials of a sweep are in which state.
+struct TrialCounts {
+  std::array<std::uint64_t, 6> by_state{};  ///< index: TrialState
+  std::uint64_t of(TrialState state) const { return by_state[static_cast<std::size_t>(state)]; }
+  std::uint64_t total() const;
+  friend bool operator==(const TrialCounts&, const TrialCounts&) = default;
 };
 
 /// One metric of one trial, steps ascending. Where attempts overlap after a resume the later
@@ -65,6 +76,61 @@ struct Series {
   std::vector<std::int64_t> tokens;
   std::vector<WallMs> wall_ms;
   std::vector<double> values;
+};
+
+/// A page of all curves of a sweep.
+struct CurveQuery {
+  SweepId sweep;
+  TrialId after;       ///< trials after this one
+  std::string metric;  ///< only this one; "" = all
+  /// A page ends with the trial that brings it to so many points, or that is the so-manyth looked
+  /// at: a page may be empty and not be the last.
+  std::size_t points_max = 20'000;
+  std::size_t trials_max = 1'000;
+};
+
+struct TrialCurves {
+  TrialId trial;
+  std::vector<Series> series;  ///< by name; those without points are left out
+};
+
+struct CurvePage {
+  std::vector<TrialCurves> trials;  ///< ascending; those without series are left out
+  std::optional<TrialId> next;      ///< `after` of the next page; nullopt: this was the last
+};
+
+/// What may be deleted of trials that have ended. Ages are counted from the end of the trial (of
+/// events: from the event) in milliseconds; 0 = kept for ever.
+struct PruneRules {
+  std::int64_t logs_ms = 0;
+  std::int64_t points_ms = 0;
+  std::int64_t events_ms = 0;        ///< also events that are about no trial or sweep that is open
+  std::uint64_t logs_bytes_max = 0;  ///< of all logs; the oldest of ended trials go first; 0 = any
+  friend bool operator==(const PruneRules&, const PruneRules&) = default;
+};
+
+/// What one call of `prune` deleted.
+struct Pruned {
+  std::uint64_t log_bytes = 0;
+  std::uint64_t points = 0;
+  std::uint64_t events = 0;
+  bool more = false;  ///< rows are left that were not looked at: call again
+};
+
+/// That something of a trial was pruned, and when; 0 = it is kept.
+struct PrunedTrial {
+  WallMs logs_ms = 0;
+  WallMs points_ms = 0;
+  friend bool operator==(const PrunedTrial&, const PrunedTrial&) = default;
+};
+
+/// How the store itself is doing.
+struct StoreHealth {
+  std::uint64_t log_bytes = 0;        ///< of the write-ahead log in use
+  std::uint64_t unsealed_points = 0;  ///< that are in no chunk yet
+  /// Since when the log grows because a reader holds on to an old state; 0 = it does not.
+  MonotonicMs log_held_since_ms = 0;
+  Status upkeep;  ///< the last failure of checkpoints or sealing, ok once they work again
 };
 
 /// One value of a user's query. `text` says it exactly: a real as the shortest text that reads as
@@ -118,6 +184,18 @@ class Store {
   /// missing): bugs of the caller.
   virtual Status commit(std::span<const Mutation> batch) = 0;
 
+  /// One piece of what the store does beside commits (sealing points, indexing events): true when
+  /// more is left. A store that does this by itself needs no calls. Errors: those of `commit`.
+  virtual Result<bool> maintain() = 0;
+  /// Deletes what `rules` say, a piece of a few milliseconds at a time, beginning anew after a call
+  /// that said it is the last. Readers of what was pruned find nothing; `pruned` says so. Errors:
+  /// those of `commit`.
+  virtual Result<Pruned> prune(const PruneRules& rules, WallMs now_ms) = 0;
+  /// Ok while the file that is being written is the one that a restart would find. Errors:
+  /// kDataLoss (it was removed or replaced: what to do), and then every `commit` fails so too.
+  virtual Status still_there() const = 0;
+  virtual StoreHealth health() const = 0;
+
   virtual Result<std::vector<SweepRow>> sweeps() const = 0;
   /// The newest first: from place `offset` on, at most `limit`; without their files' texts (`toml`
   /// is empty).
@@ -130,6 +208,8 @@ class Store {
                                                std::uint64_t limit) const = 0;
   virtual Result<CandidateRow> candidate(SweepId sweep,
                                          std::uint32_t number) const = 0;  ///< kNotFound
+  /// All 0 for an unknown sweep.
+  virtual Result<TrialCounts> trial_counts(SweepId sweep) const = 0;
   /// Ties by ascending id. By objective, NaN and then missing come last in both directions.
   /// Errors: kInvalidArgument (unknown order, limit over 10,000, `after` with another order).
   virtual Result<TrialPage> trials(const TrialQuery& query) const = 0;
@@ -143,6 +223,11 @@ class Store {
   /// first NaN or infinity of each bin.
   virtual Result<Series> series(TrialId trial, std::string_view metric,
                                 std::size_t points_max = 0) const = 0;
+  /// The curves of a sweep's trials, page after page: the whole costs what its points cost. Each
+  /// trial's are of one committed state.
+  virtual Result<CurvePage> curves(const CurveQuery& query) const = 0;
+  /// When pruning took a trial's log or points; nullopt: never.
+  virtual Result<std::optional<PrunedTrial>> pruned(TrialId trial) const = 0;
   virtual Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const = 0;
   /// The work profile of the last attempt that measured one, at its last step; by layer, sub-block,
   /// geometry, statistic.

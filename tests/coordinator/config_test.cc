@@ -96,6 +96,23 @@ TEST(Config, SaysWhatQuarantinesAWorkerAndWhetherTrialsMakeRoom) {
   }
 }
 
+TEST(Config, SaysWhatIsPrunedAndRefusesAgesThatMustBeMistakes) {
+  const auto config = parse_config(
+      "database = \"/t.db\"\n[prune]\nlogs = \"30d\"\nevents = \"90d\"\nlogs_bytes = \"2 GB\"\n",
+      "c.toml", {});
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->prune_logs_ms, 30ll * 86'400'000);
+  EXPECT_EQ(config->prune_points_ms, 0);
+  EXPECT_EQ(config->prune_events_ms, 90ll * 86'400'000);
+  EXPECT_EQ(config->prune_logs_bytes, 2'000'000'000u);
+  const auto young = parse_config("[prune]\nlogs = \"30s\"\n", "c.toml", {});
+  ASSERT_FALSE(young.has_value());
+  EXPECT_THAT(young.error().message(), HasSubstr("logs"));
+  const auto unknown = parse_config("[prune]\nlog = \"30d\"\n", "c.toml", {});
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_THAT(unknown.error().message(), HasSubstr("logs"));
+}
+
 TEST(Config, HostsThatAreAllowedBesideTheOwnOnesAreNamesAndNothingElse) {
   const auto config = parse_config(
       "database = \"/t.db\"\nallowed_hosts = [\"tailor.lab\", \"[fd00::7]\"]\n", "c.toml", {});

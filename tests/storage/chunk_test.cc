@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "base/rng.h"
 #include "storage/chunk_format.h"
@@ -116,6 +117,49 @@ TEST(Chunk, ARightChecksumDoesNotMakeNonsenseTrusted) {
     const std::uint64_t size = rng.next_u64() % 60;
     for (std::uint64_t i = 0; i < size; ++i) body += static_cast<char>(rng.next_u64() % 24);
     (void)decode_chunk(with_checksum(body));  // must return, whatever it says
+  }
+}
+
+std::vector<TailPoint> batch_of_points(bool narrow) {
+  std::vector<TailPoint> points;
+  for (std::int64_t i = 0; i < 500; ++i) {
+    points.push_back({{(i % 7) << 20 | 1, i % 3},
+                      {i * 10, i * 40'960, 1'700'000'000'000 + i,
+                       (narrow ? 0.5 : 0.1) * static_cast<double>(i)}});
+  }
+  points[3].point = {std::numeric_limits<std::int64_t>::min(),
+                     std::numeric_limits<std::int64_t>::max(), -1, std::nan("")};
+  points[4].series.attempt = std::numeric_limits<std::int64_t>::max();
+  return points;
+}
+
+TEST(TailBlob, KeepsThePointsOfABatchAsTheyAre) {
+  for (const bool narrow : {false, true}) {
+    const std::vector<TailPoint> points = batch_of_points(narrow);
+    const std::string blob = encode_tail(points);
+    const auto back = decode_tail(blob);
+    ASSERT_TRUE(back.has_value()) << status_of(back).to_string();
+    ASSERT_EQ(back->size(), points.size());
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      EXPECT_EQ((*back)[i].series, points[i].series);
+      EXPECT_EQ((*back)[i].point.step, points[i].point.step);
+      EXPECT_EQ((*back)[i].point.tokens, points[i].point.tokens);
+      EXPECT_EQ((*back)[i].point.wall_ms, points[i].point.wall_ms);
+      if (i == 3) continue;
+      EXPECT_EQ((*back)[i].point.value, points[i].point.value);
+    }
+    EXPECT_TRUE(std::isnan((*back)[3].point.value));
+  }
+}
+
+TEST(TailBlob, DamageIsFoundWhereverItIs) {
+  const std::vector<TailPoint> points = batch_of_points(false);
+  const std::string blob = encode_tail(std::span(points).first(20));
+  for (std::size_t i = 0; i < blob.size(); ++i) {
+    std::string damaged = blob;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    EXPECT_EQ(status_of(decode_tail(damaged)).code(), Code::kDataLoss) << i;
+    EXPECT_EQ(status_of(decode_tail(blob.substr(0, i))).code(), Code::kDataLoss) << i;
   }
 }
 

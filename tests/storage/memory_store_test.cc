@@ -28,6 +28,15 @@ TEST(MemoryStore, AFaultLastsUntilItIsLifted) {
   EXPECT_TRUE(store.commit(make_base()).is_ok());
 }
 
+TEST(MemoryStore, TakesNothingMoreOnceItsFileIsLost) {
+  MemoryStore store;
+  EXPECT_TRUE(store.commit(make_base()).is_ok());
+  EXPECT_TRUE(store.still_there().is_ok());
+  store.lose_file();
+  EXPECT_EQ(store.still_there().code(), Code::kDataLoss);
+  EXPECT_EQ(store.commit(std::vector<Mutation>{make_sweep(2)}).code(), Code::kDataLoss);
+}
+
 TEST(MemoryStore, SaysThatItHasNoSqlAndNoFile) {
   MemoryStore store;
   EXPECT_EQ(store.query("SELECT 1", {}).error().code(), Code::kUnimplemented);

@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/file.h"
 #include "rows.h"
+#include "storage/chunk.h"
 #include "storage/sqlite_store.h"
 #include "tests/support/temporary_folder.h"
 
@@ -55,10 +58,98 @@ TEST(Migrations, EveryEarlierSchemaIsBroughtUpToDate) {
   for (std::size_t count = 1; count <= embedded_migrations().size(); ++count) {
     const TemporaryFolder folder;
     const std::string path = folder.file("a.db");
-    ASSERT_TRUE(open(path, embedded_migrations().first(count)).has_value());
+    {
+      SQLite::Database db(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+      ASSERT_TRUE(migrate(db, path, embedded_migrations().first(count)).has_value());
+    }
     const auto store = open(path);
     ASSERT_TRUE(store.has_value()) << status_of(store).to_string();
     EXPECT_TRUE((*store)->commit(make_base()).is_ok());
+  }
+}
+
+// Rows as every schema before 005 had them.
+void fill_old_schema(const std::string& path, bool with_profile_settings) {
+  SQLite::Database db(path, SQLite::OPEN_READWRITE);
+  db.exec(R"(
+    INSERT INTO counters (id, next_sweep, next_trial, next_worker, next_token)
+      VALUES (1, 2, 4, 2, 9);
+    INSERT INTO sweep (id, name, spec_hash, base_dir, state, priority, search_state, infeasible,
+      created_ms, ended_ms) VALUES (1, 'old', 'h', '/d', 'running', 0, x'', 0, 1, 0);
+    INSERT INTO sweep_file VALUES (1, 'name = "old"');
+    INSERT INTO candidate VALUES (1, 0, 'c', '{}', '{}', 'h', 1, 2);
+    INSERT INTO worker (id, name, instance, host, version, slots_json, draining, first_seen_ms,
+      last_seen_ms) VALUES (1, 'n', 'i', 'h', 'v', '[]', 0, 1, 1);
+    INSERT INTO trial (id, sweep, candidate, seed, state, attempts, failures_json, end_class,
+      message, objective, objective_nan, final_values_json, created_ms, started_ms, ended_ms)
+      VALUES (1, 1, 0, 1, 'completed', 1, '{}', 'completed', '', 2.5, 0, '{}', 1, 2, 3),
+             (2, 1, 0, 2, 'running', 2, '{}', '', '', NULL, 0, '{}', 1, 2, 0),
+             (3, 1, 0, 3, 'queued', 0, '{}', '', '', NULL, 0, '{}', 1, 0, 0);
+    INSERT INTO attempt (trial, number, token, worker, slots_json, state, acked_sequence, log_bytes,
+      end_class, message, started_json, assigned_ms, ended_ms)
+      VALUES (1, 1, 5, 1, '[0]', 'ended', 3, 0, 'completed', '', '', 1, 3),
+             (2, 1, 6, 1, '[0]', 'ended', 3, 6, 'oom', 'text', '', 1, 3),
+             (2, 2, 7, 1, '[1,2]', 'running', 4, 0, '', '', '{}', 1, 0);
+    INSERT INTO series VALUES (1, 1, 1, 'loss', 3, 2, 2, 20, 2, 8.0), (2, 2, 1, 'loss', 4, 0, 0, 0,
+      0, NULL), (3, 2, 2, 'lr', 5, 0, 0, 0, 0, NULL);
+    INSERT INTO metric_tail VALUES (1, 1, 1, 10, 1, 9.0), (2, 1, 2, 20, 2, 8.0),
+      (3, 1, 3, 30, 3, 7.0), (4, 2, 1, 10, 1, 6.0), (5, 3, 1, 10, 1, NULL);
+    INSERT INTO checkpoint VALUES (2, 1, 100, '/c', 's', 5, 6);
+    INSERT INTO event VALUES (1, 1, 'a', 1, 0, 0, 0, ''), (2, 1, 'b', 1, 2, 1, 1, 'm'),
+      (3, 1, 'c', 0, 0, 0, 1, '');
+    INSERT INTO log_chunk VALUES (1, 2, 1, 0, x'616263'), (2, 2, 1, 3, x'646566');
+  )");
+  db.exec(with_profile_settings
+              ? "INSERT INTO profile VALUES (2, 1, 9, 0, -1, 'raw', 'shift', 1.5, 0.5, 6, 7, 8, "
+                "0.25, 9, 10)"
+              : "INSERT INTO profile VALUES (2, 1, 9, 0, -1, 'raw', 'shift', 1.5, 0.5, 6, 7)");
+  const Point points[] = {{1, 10, 1, 9.0}, {2, 20, 2, 8.0}};
+  const std::string chunk = encode_chunk(points);
+  SQLite::Statement insert(db, "INSERT INTO metric_chunk (series, points, data) VALUES (1, 2, ?)");
+  insert.bind(1, chunk.data(), static_cast<int>(chunk.size()));
+  insert.exec();
+}
+
+TEST(Migrations, WhatEveryEarlierSchemaHeldIsReadAsItWas) {
+  for (std::size_t count = 1; count <= 4; ++count) {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("a.db");
+    {
+      SQLite::Database db(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+      ASSERT_TRUE(migrate(db, path, embedded_migrations().first(count)).has_value());
+    }
+    fill_old_schema(path, count >= 2);
+    for (int round = 0; round < 2; ++round) {
+      const auto opened = open(path);
+      ASSERT_TRUE(opened.has_value()) << count << ": " << status_of(opened).to_string();
+      Store& store = **opened;
+      EXPECT_EQ(store.series(TrialId{1}, "loss")->values, (std::vector<double>{9, 8, 7})) << count;
+      EXPECT_EQ(store.series(TrialId{2}, "loss")->values, std::vector<double>{6});
+      EXPECT_TRUE(std::isnan(store.series(TrialId{2}, "lr")->values.at(0)));
+      EXPECT_EQ(store.attempts(TrialId{2})->size(), 2u);
+      EXPECT_EQ(store.attempts(TrialId{2})->at(1).slots, (std::vector<std::uint32_t>{1, 2}));
+      EXPECT_EQ(store.attempts(TrialId{2})->at(0).message, "text");
+      EXPECT_EQ(*store.log({TrialId{2}, 1}, 0, 100), "abcdef");
+      EXPECT_EQ(store.checkpoints(TrialId{2})->at(0).step, 100);
+      EXPECT_EQ(store.profile(TrialId{2})->at(0).value, 1.5);
+      EXPECT_EQ(store.profile(TrialId{2})->at(0).dropped, count >= 2 ? 10 : 0);
+      EXPECT_EQ(store.events(0, 10)->size(), 3u);
+      EXPECT_EQ(store.events(0, 10, SweepId{1})->size(), 2u);
+      EXPECT_EQ(store.events(0, 10, {}, TrialId{2})->at(0).message, "m");
+      const TrialCounts counts = *store.trial_counts(SweepId{1});
+      EXPECT_EQ(counts.of(TrialState::kCompleted) + counts.of(TrialState::kRunning) +
+                    counts.of(TrialState::kQueued),
+                3u);
+      const auto snapshot = store.load_open();
+      ASSERT_TRUE(snapshot.has_value()) << status_of(snapshot).to_string();
+      EXPECT_EQ(snapshot->trials.size(), 3u);
+      EXPECT_EQ(snapshot->attempts.size(), 2u);
+      EXPECT_EQ(snapshot->counters.next_token, 9u);
+      // New points come after the old ones, in the same series.
+      const std::int64_t step = 10 + round;
+      ASSERT_TRUE(store.commit(std::vector<Mutation>{make_point(2, 2, "lr", step, 1.0)}).is_ok());
+      EXPECT_EQ(store.series(TrialId{2}, "lr")->steps.back(), step);
+    }
   }
 }
 
@@ -116,7 +207,7 @@ TEST(Migrations, ANewerSchemaIsRefusedWithBothVersionsAndLeftAlone) {
 
 TEST(Migrations, AChangedSchemaIsRefusedByTheNameOfWhatChanged) {
   const std::vector<std::pair<std::string, std::string>> changes{
-      {"DROP INDEX event_by_trial", "index event_by_trial is missing"},
+      {"DROP INDEX trial_open", "index trial_open is missing"},
       {"DROP VIEW trial_view", "view trial_view is missing"},
       {"ALTER TABLE event ADD COLUMN extra TEXT", "table event is not as this program makes it"},
       {"CREATE TRIGGER t AFTER INSERT ON event BEGIN DELETE FROM trial; END",

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "rows.h"
@@ -87,6 +89,28 @@ class SmallDisk {
   TemporaryFolder folder_;
   bool mounted_ = false;
 };
+
+// A disk that refuses writes for a while (an error, or mounted read-only after one): the kernel
+// refuses them here because of a limit on the size of files.
+TEST(SqliteFaults, AWriteThatFailsIsRefusedAsWorthAnotherTryAndNothingIsLost) {
+  const TemporaryFolder folder;
+  auto store = open_sqlite(folder.file("a.db"), {.allow_network_file_system = true});
+  ASSERT_TRUE(store.has_value()) << status_of(store).to_string();
+  ASSERT_TRUE((*store)->commit(make_base()).is_ok());
+  ASSERT_TRUE((*store)->commit(std::vector<Mutation>{log_piece(0, 3000)}).is_ok());
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none{1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  const Status refusal = (*store)->commit(std::vector<Mutation>{log_piece(1, 3000)});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(refusal.code(), Code::kUnavailable) << refusal.to_string();
+  EXPECT_EQ((*store)->log({TrialId{1}, 1}, 0, 1 << 20)->size(), 3000u);
+  const Status status = (*store)->commit(std::vector<Mutation>{log_piece(1, 3000)});
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ((*store)->log({TrialId{1}, 1}, 0, 1 << 20)->size(), 6000u);
+}
 
 TEST(SqliteFaults, ARealFullDiskLosesNothingAndRecoversAlone) {
   const SmallDisk disk;

@@ -8,8 +8,10 @@
 
 #include <atomic>
 #include <fstream>
+#include <functional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "rows.h"
 #include "storage/file_guard.h"
@@ -49,6 +51,61 @@ TEST(SqliteStore, ALinkToTheDatabaseIsTheSameDatabase) {
   const auto store = open(folder.file("a.db"));
   std::filesystem::create_symlink(folder.file("a.db"), folder.file("link.db"));
   EXPECT_EQ(open_status(folder.file("link.db")).code(), Code::kAlreadyExists);
+}
+
+TEST(SqliteStore, ADanglingLinkAndTheNameThatItLeadsToAreOneDatabase) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("data"));
+  std::filesystem::create_symlink("data/a.db", folder.file("link.db"));
+  std::filesystem::create_symlink("link.db", folder.file("second.db"));
+  const auto store = open(folder.file("second.db"));  // nothing was there
+  EXPECT_TRUE(std::filesystem::exists(folder.file("data/a.db")));
+  EXPECT_EQ(open_status(folder.file("data/a.db")).code(), Code::kAlreadyExists);
+  EXPECT_EQ(open_status(folder.file("link.db")).code(), Code::kAlreadyExists);
+  std::filesystem::create_symlink(folder.file("data"), folder.file("folder"));
+  EXPECT_EQ(open_status(folder.file("folder/a.db")).code(), Code::kAlreadyExists);
+}
+
+TEST(SqliteStore, LinksThatGoRoundAreRefused) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(folder.file("b.db"), folder.file("a.db"));
+  std::filesystem::create_symlink(folder.file("a.db"), folder.file("b.db"));
+  EXPECT_EQ(open_status(folder.file("a.db")).code(), Code::kInvalidArgument);
+}
+
+TEST(SqliteStore, AHardLinkToTheDatabaseIsTheSameDatabase) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("a.db")).flush();  // an empty file is a new database
+  std::filesystem::create_hard_link(folder.file("a.db"), folder.file("b.db"));
+  const auto store = open(folder.file("a.db"));
+  const Status second = open_status(folder.file("b.db"));
+  EXPECT_EQ(second.code(), Code::kAlreadyExists) << second.to_string();
+  EXPECT_THAT(second.message(), HasSubstr("b.db"));
+}
+
+TEST(SqliteStore, ADatabaseThatIsRemovedOrReplacedTakesNothingMore) {
+  for (const std::string suffix : {"", "-wal"}) {
+    for (const bool replaced : {false, true}) {
+      const TemporaryFolder folder;
+      const std::string path = folder.file("a.db");
+      const auto store = open(path);
+      ASSERT_TRUE(store->commit(make_base()).is_ok());
+      EXPECT_TRUE(store->still_there().is_ok());
+      std::filesystem::rename(path + suffix, folder.file("elsewhere"));
+      if (replaced) std::ofstream(path + suffix) << "another file";
+      const Status gone = store->still_there();
+      EXPECT_EQ(gone.code(), Code::kDataLoss) << suffix << replaced;
+      EXPECT_THAT(gone.message(), HasSubstr(path + suffix));
+      EXPECT_THAT(gone.message(), HasSubstr(replaced ? "replaced" : "removed"));
+      EXPECT_THAT(gone.message(), HasSubstr("backup"));
+      EXPECT_EQ(store->commit(std::vector<Mutation>{make_sweep(2)}).code(), Code::kDataLoss);
+      // Put back, it is the file that it was.
+      std::filesystem::rename(folder.file("elsewhere"), path + suffix);
+      EXPECT_TRUE(store->still_there().is_ok());
+      EXPECT_TRUE(store->commit(std::vector<Mutation>{make_sweep(3)}).is_ok());
+      EXPECT_EQ(store->sweeps()->size(), 2u) << "the refused batch is not there";
+    }
+  }
 }
 
 TEST(SqliteStore, TheDatabaseIsFreeAgainWhenTheStoreIsClosed) {
@@ -137,14 +194,13 @@ TEST(SqliteStore, AnAlteredChunkIsAnErrorOfItsSeriesOnly) {
       batch.emplace_back(make_point(2, 1, "loss", step, 1.0));
     }
     ASSERT_TRUE(store->commit(batch).is_ok());
-    ASSERT_TRUE(store->commit({}).is_ok());
-    ASSERT_TRUE(store->commit({}).is_ok());
+    while (store->maintain().value_or(false)) {
+    }
   }
   {
     SQLite::Database db(path, SQLite::OPEN_READWRITE);
     ASSERT_EQ(db.exec("UPDATE metric_chunk SET data = substr(data, 1, 20) WHERE id = "
-                      "(SELECT c.id FROM metric_chunk c JOIN series s ON s.id = c.series WHERE "
-                      "s.trial = 1 LIMIT 1)"),
+                      "(SELECT id FROM metric_chunk WHERE attempt >> 20 = 1 LIMIT 1)"),
               1);
   }
   const auto store = open(path);
@@ -158,6 +214,49 @@ TEST(SqliteStore, TheFileIsInWalModeWithFullSync) {
   const auto store = open(folder.file("a.db"));
   SQLite::Database db(folder.file("a.db"), SQLite::OPEN_READONLY);
   EXPECT_EQ(db.execAndGet("PRAGMA journal_mode").getString(), "wal");
+}
+
+// A commit never copies the log; the store's own thread does, and then it is begun anew.
+TEST(SqliteStore, TheLogIsBoundedWhileNobodyReadsAnOldState) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  const auto store = open(path);
+  ASSERT_TRUE(store->commit(make_base()).is_ok());
+  const auto log_bytes = [&] { return std::filesystem::file_size(path + "-wal"); };
+  const auto write = [&](std::uint64_t from, std::uint64_t to) {
+    for (std::uint64_t i = from; i < to; ++i) {
+      const std::vector<Mutation> batch{
+          LogRow{{TrialId{1}, 1}, i * 100'000, std::string(100'000, 'x')}};
+      ASSERT_TRUE(store->commit(batch).is_ok());
+    }
+  };
+  const auto wait_until = [&](const std::function<bool()>& condition) {
+    const SystemClock clock;
+    for (const MonotonicMs limit = clock.now_ms() + 60'000; clock.now_ms() < limit;) {
+      if (condition()) return true;
+      // What is begun anew is seen by a commit that writes something.
+      const std::vector<Mutation> batch{EventRow{0, 1, EventKind::kTrialQueued, {}, {}, 0, {}, ""}};
+      if (!store->commit(batch).is_ok()) return false;
+      std::this_thread::yield();
+    }
+    return condition();
+  };
+  write(0, 100);  // 10 MB
+  EXPECT_TRUE(wait_until([&] { return store->health().log_bytes < (4u << 20); }));
+  {
+    SQLite::Database reader(path, SQLite::OPEN_READONLY);
+    reader.exec("BEGIN");
+    reader.execAndGet("SELECT count(*) FROM trial");
+    write(100, 300);  // 20 MB that the reader holds on to
+    EXPECT_TRUE(wait_until([&] { return store->health().log_held_since_ms != 0; }));
+    EXPECT_GT(log_bytes(), 20'000'000u);
+  }
+  write(300, 400);
+  EXPECT_TRUE(wait_until([&] {
+    return store->health().log_held_since_ms == 0 && store->health().log_bytes < (4u << 20);
+  }));
+  EXPECT_TRUE(store->health().upkeep.is_ok());
+  EXPECT_EQ(store->log({TrialId{1}, 1}, 0, 50'000'000)->size(), 40'000'000u);
 }
 
 TEST(SqliteStore, ReadersSeeWholeBatchesWhileTheWriterWrites) {

@@ -91,9 +91,10 @@ TEST_P(StoreConformance, RowsComeBackAsTheyWere) {
   EXPECT_THAT(*store().workers(), ElementsAre(worker));
   const auto snapshot = store().load();
   ASSERT_TRUE(snapshot.has_value());
-  CountersRow expected = counters;
-  expected.file_id = snapshot->counters.file_id;  // the store's own, anew at each opening
-  EXPECT_EQ(snapshot->counters, expected);
+  EXPECT_EQ(snapshot->counters.next_sweep, counters.next_sweep);
+  EXPECT_EQ(snapshot->counters.next_trial, counters.next_trial);
+  EXPECT_EQ(snapshot->counters.next_worker, counters.next_worker);
+  EXPECT_GE(snapshot->counters.next_token, counters.next_token);
   EXPECT_THAT(snapshot->sweeps, ElementsAre(sweep));
   EXPECT_THAT(snapshot->candidates, ElementsAre(candidate));
   EXPECT_THAT(snapshot->trials, ElementsAre(trial));
@@ -335,7 +336,7 @@ TEST_P(StoreConformance, LoadOpenBringsWhatIsOpenAndNothingOfWhatHasEnded) {
           make_attempt(3, 1),
           make_attempt(4, 1),
           make_attempt(5, 1),
-          CountersRow{5, 6, 3, 9}});
+          CountersRow{5, 6, 3, 9, 0, ""}});
   reopen();
   const auto snapshot = store().load_open();
   ASSERT_TRUE(snapshot.has_value()) << status_of(snapshot).to_string();
@@ -381,6 +382,7 @@ TEST_P(StoreConformance, StartsAreThoseOfTheLastAttemptsOfCompletedTrials) {
                                    StartRow{TrialId{3}, ""}));  // t2 has not completed
   EXPECT_THAT(store().starts(SweepId{9}).value(), IsEmpty());
 }
+
 TEST_P(StoreConformance, TrialsAreFilteredOrderedAndPaged) {
   commit({make_sweep(1), make_sweep(2), make_candidate(1, 0), make_candidate(1, 1),
           make_candidate(2, 0)});
@@ -479,6 +481,245 @@ TEST_P(StoreConformance, CandidatesComeInPagesAndOneByOne) {
   EXPECT_EQ(*store().candidate(SweepId{1}, 3), make_candidate(1, 3));
   EXPECT_EQ(store().candidate(SweepId{1}, 5).error().code(), Code::kNotFound);
   EXPECT_EQ(store().candidate(SweepId{9}, 0).error().code(), Code::kNotFound);
+}
+
+// Every order, filter, direction and offset against a plain list.
+TEST_P(StoreConformance, EveryPageIsAPieceOfTheWholeList) {
+  commit({make_sweep(1), make_sweep(2), make_candidate(1, 0), make_candidate(1, 1),
+          make_candidate(1, 2), make_candidate(2, 0)});
+  constexpr TrialState kStates[] = {TrialState::kCompleted, TrialState::kQueued,
+                                    TrialState::kFailed,    TrialState::kRunning,
+                                    TrialState::kCancelled, TrialState::kStopped};
+  for (std::uint64_t id = 1; id <= 40; ++id) {
+    TrialRow row = make_trial(id, id % 10 == 9 ? 2 : 1,
+                              static_cast<std::uint32_t>(id % 10 == 9 ? 0 : id * 7 % 3),
+                              id % 4 == 0 ? ~id : id);
+    row.state = kStates[id * 5 % 11 % 6];
+    if (id % 5 == 1) row.objective = std::nan("");
+    if (id % 5 > 2) row.objective = static_cast<double>(id * 13 % 7);
+    if (id == 23) row.objective = -std::numeric_limits<double>::infinity();
+    commit({row});
+  }
+  reopen();
+  TrialQuery query;
+  query.sweep = SweepId{1};
+  for (const char* order : {"id", "objective", "state", "candidate"}) {
+    for (const bool descending : {false, true}) {
+      for (int state = -1; state < 6; ++state) {
+        query.order = order;
+        query.descending = descending;
+        query.state.reset();
+        if (state >= 0) query.state = static_cast<TrialState>(state);
+        query.offset = 0;
+        query.limit = 100;
+        const std::vector<std::uint64_t> whole = trial_ids(query);
+        EXPECT_EQ(store().trials(query)->total, whole.size());
+        std::vector<std::uint64_t> paged;
+        query.limit = 3;
+        for (; query.offset < whole.size(); query.offset += 3) {
+          for (const std::uint64_t id : trial_ids(query)) paged.push_back(id);
+        }
+        EXPECT_EQ(paged, whole) << order << descending << state;
+        EXPECT_THAT(trial_ids(query), IsEmpty());
+      }
+    }
+  }
+}
+
+TEST_P(StoreConformance, TrialsAreCountedByStateWhateverBecomesOfThem) {
+  std::vector<Mutation> batch{make_sweep(1), make_sweep(2)};
+  batch.emplace_back(make_candidate(1, 0));
+  for (std::uint64_t id = 1; id <= 5; ++id) batch.emplace_back(make_trial(id));
+  commit(batch);
+  TrialRow done = make_trial(2);
+  done.state = TrialState::kCompleted;
+  TrialRow failed = make_trial(3);
+  failed.state = TrialState::kFailed;
+  commit({done, failed, failed});
+  failed.state = TrialState::kQueued;  // tried again
+  commit({failed});
+  TrialRow lost = make_trial(4);
+  lost.state = TrialState::kCompleted;
+  EXPECT_NE(code_of({lost, CheckpointRow{{TrialId{1}, 5}, 1, "p", "s", 1, 1}}), Code::kOk);
+  reopen();
+  const TrialCounts counts = *store().trial_counts(SweepId{1});
+  EXPECT_EQ(counts.of(TrialState::kQueued), 4u);
+  EXPECT_EQ(counts.of(TrialState::kCompleted), 1u);
+  EXPECT_EQ(counts.of(TrialState::kFailed), 0u);
+  EXPECT_EQ(counts.total(), 5u);
+  EXPECT_EQ(store().trial_counts(SweepId{2})->total(), 0u);
+}
+
+TEST_P(StoreConformance, AllCurvesOfASweepComeInPages) {
+  std::vector<Mutation> batch = make_base(6);
+  batch.emplace_back(make_sweep(2));
+  batch.emplace_back(make_candidate(2, 0));
+  batch.emplace_back(make_trial(7, 2));
+  batch.emplace_back(make_attempt(7, 1));
+  for (std::uint64_t trial : {1, 2, 4, 6, 7}) {
+    for (int step = 0; step < 10; ++step) {
+      batch.emplace_back(make_point(trial, 1, "loss", step, static_cast<double>(trial)));
+      if (trial != 4) batch.emplace_back(make_point(trial, 1, "lr", step, step));
+    }
+  }
+  AttemptRow ended = make_attempt(2, 1);
+  ended.state = AttemptState::kEnded;
+  batch.emplace_back(ended);
+  commit(batch);
+  for (int i = 0; i < 300; ++i) commit({make_point(1, 1, "loss", 10 + i, 1.0)});
+  reopen();
+  while (store().maintain().value_or(false)) {
+  }
+  const auto all = [&](CurveQuery query) {
+    std::string text;
+    for (int pages = 0; pages < 20; ++pages) {
+      const auto page = store().curves(query);
+      EXPECT_TRUE(page.has_value()) << status_of(page).to_string();
+      if (!page) break;
+      for (const TrialCurves& trial : page->trials) {
+        for (const Series& one : trial.series) {
+          text += trial.trial.to_string() + one.name + std::to_string(one.steps.size()) + " ";
+        }
+      }
+      if (!page->next) return text;
+      query.after = *page->next;
+      text += "| ";
+    }
+    return text + "endless";
+  };
+  CurveQuery query;
+  query.sweep = SweepId{1};
+  EXPECT_EQ(all(query), "t1loss310 t1lr10 t2loss10 t2lr10 t4loss10 t6loss10 t6lr10 ");
+  query.metric = "lr";
+  EXPECT_EQ(all(query), "t1lr10 t2lr10 t6lr10 ");
+  query.metric.clear();
+  query.points_max = 15;
+  EXPECT_EQ(all(query), "t1loss310 t1lr10 | t2loss10 t2lr10 | t4loss10 t6loss10 t6lr10 ");
+  query.trials_max = 1;
+  EXPECT_EQ(all(query), "t1loss310 t1lr10 | t2loss10 t2lr10 | | t4loss10 | | t6loss10 t6lr10 ");
+  query.sweep = SweepId{9};
+  EXPECT_EQ(all(query), "");
+}
+
+TEST_P(StoreConformance, PruningTakesOnlyWhatRulesSayOfTrialsThatHaveEnded) {
+  constexpr std::int64_t kDay = 86'400'000;
+  constexpr WallMs kNow = 100 * kDay;
+  std::vector<Mutation> batch = make_base(4);
+  SweepRow over = make_sweep(2);
+  over.state = SweepState::kCompleted;
+  batch.emplace_back(over);
+  for (std::uint64_t id = 1; id <= 4; ++id) {  // t1 runs, t2 to t4 ended 10, 20, 30 days ago
+    TrialRow trial = make_trial(id);
+    trial.state = id == 1 ? TrialState::kRunning : TrialState::kCompleted;
+    trial.ended_ms = id == 1 ? 0 : kNow - static_cast<WallMs>(id - 1) * 10 * kDay;
+    AttemptRow attempt = make_attempt(id, 1);
+    if (id != 1) attempt.state = AttemptState::kEnded;
+    batch.emplace_back(trial);
+    batch.emplace_back(attempt);
+    batch.emplace_back(LogRow{{TrialId{id}, 1}, 0, std::string(1000, 'x')});
+    for (int step = 0; step < 5 && id != 1; ++step) {
+      batch.emplace_back(make_point(id, 1, "loss", step, 1));
+    }
+    batch.emplace_back(EventRow{
+        0, kNow - 50 * kDay, EventKind::kTrialQueued, SweepId{1}, TrialId{id}, 0, {}, "k"});
+  }
+  batch.emplace_back(
+      EventRow{0, kNow - 50 * kDay, EventKind::kTrialQueued, SweepId{1}, {}, 0, {}, "open"});
+  batch.emplace_back(
+      EventRow{0, kNow - 50 * kDay, EventKind::kTrialQueued, SweepId{2}, {}, 0, {}, "over"});
+  batch.emplace_back(
+      EventRow{0, kNow - 50 * kDay, EventKind::kTrialQueued, {}, {}, 0, WorkerId{1}, "worker"});
+  batch.emplace_back(EventRow{
+      0, kNow - 1 * kDay, EventKind::kTrialQueued, {}, TrialId{4}, 0, WorkerId{1}, "young"});
+  batch.emplace_back(
+      EventRow{0, kNow - 50 * kDay, EventKind::kTrialQueued, {}, {}, 0, WorkerId{1}, "newest"});
+  commit(batch);
+  while (store().maintain().value_or(false)) {
+  }
+  commit({make_point(1, 1, "loss", 1, 1)});
+  const auto prune = [&](const PruneRules& rules) {
+    Pruned sum;
+    for (int calls = 0; calls < 100; ++calls) {
+      const auto piece = store().prune(rules, kNow);
+      EXPECT_TRUE(piece.has_value()) << status_of(piece).to_string();
+      if (!piece) return sum;
+      sum.log_bytes += piece->log_bytes;
+      sum.points += piece->points;
+      sum.events += piece->events;
+      if (!piece->more) return sum;
+    }
+    ADD_FAILURE() << "endless";
+    return sum;
+  };
+  const auto log_size = [&](std::uint64_t id) {
+    return store().log({TrialId{id}, 1}, 0, 5000)->size();
+  };
+  EXPECT_EQ(prune({}).log_bytes, 0u);
+  EXPECT_FALSE(store().pruned(TrialId{4})->has_value());
+
+  EXPECT_EQ(prune({.logs_ms = 15 * kDay, .points_ms = 25 * kDay}).log_bytes, 2000u);
+  reopen();
+  EXPECT_THAT((std::vector{log_size(1), log_size(2), log_size(3), log_size(4)}),
+              ElementsAre(1000u, 1000u, 0u, 0u));
+  EXPECT_EQ(store().series(TrialId{3}, "loss")->steps.size(), 5u);
+  EXPECT_THAT(store().series(TrialId{4}, "loss")->steps, IsEmpty());
+  EXPECT_EQ(*store().pruned(TrialId{4}), (PrunedTrial{kNow, kNow}));
+  EXPECT_EQ(*store().pruned(TrialId{3}), (PrunedTrial{kNow, 0}));
+
+  EXPECT_EQ(prune({.logs_bytes_max = 1500}).log_bytes, 1000u);
+  EXPECT_THAT((std::vector{log_size(1), log_size(2)}), ElementsAre(1000u, 0u));
+  EXPECT_EQ(prune({.logs_bytes_max = 1}).log_bytes, 0u) << "what runs is kept";
+
+  EXPECT_EQ(prune({.events_ms = 30 * kDay}).events, 5u);
+  std::string left;
+  for (const EventRow& row : *store().events(0, 100)) left += row.message + " ";
+  EXPECT_EQ(left, "k open young newest ");
+  EXPECT_THAT(*store().events(0, 100, SweepId{2}), IsEmpty());
+  const std::uint64_t newest = store().events(0, 100)->back().id;
+  commit({EventRow{0, 1, EventKind::kTrialQueued, {}, {}, 0, {}, "next"}});
+  EXPECT_EQ(store().events(newest, 100)->size(), 1u) << "ids go on";
+}
+
+TEST_P(StoreConformance, EventsAreFoundBeforeAndAfterTheyAreIndexed) {
+  commit(make_base(3));
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    std::vector<Mutation> batch;
+    for (std::uint64_t j = 0; j < 50; ++j) {
+      batch.emplace_back(EventRow{0,
+                                  1,
+                                  EventKind::kTrialQueued,
+                                  SweepId{1 + j % 2},
+                                  TrialId{1 + (i + j) % 3},
+                                  0,
+                                  {},
+                                  std::to_string(i * 50 + j)});
+    }
+    commit(batch);
+    if (i == 20) reopen();
+  }
+  for (int round = 0; round < 2; ++round) {
+    std::size_t trials = 0;
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+      std::uint64_t after = 0;
+      for (;;) {
+        const auto page = store().events(after, 7, {}, TrialId{id});
+        ASSERT_TRUE(page.has_value());
+        if (page->empty()) break;
+        for (const EventRow& row : *page) {
+          ASSERT_GT(row.id, after);
+          ASSERT_EQ(row.trial.value, id);
+          after = row.id;
+          ++trials;
+        }
+      }
+    }
+    EXPECT_EQ(trials, 2000u);
+    EXPECT_EQ(store().events(0, 5000, SweepId{2})->size(), 1000u);
+    EXPECT_EQ(store().events(1990, 5000, SweepId{2})->size(), 5u);
+    while (store().maintain().value_or(false)) {
+    }
+    reopen();
+  }
 }
 
 TEST_P(StoreConformance, SeriesOfSeveralAttemptsAreOneCurve) {

@@ -113,6 +113,21 @@ class GatedStore final : public storage::Store {
 
   Result<storage::Snapshot> load() override { return inner.load(); }
   Result<storage::Snapshot> load_open() override { return inner.load_open(); }
+  Result<bool> maintain() override { return inner.maintain(); }
+  Result<storage::Pruned> prune(const storage::PruneRules& rules, WallMs now_ms) override {
+    return inner.prune(rules, now_ms);
+  }
+  Status still_there() const override { return inner.still_there(); }
+  storage::StoreHealth health() const override { return inner.health(); }
+  Result<storage::TrialCounts> trial_counts(SweepId id) const override {
+    return inner.trial_counts(id);
+  }
+  Result<storage::CurvePage> curves(const storage::CurveQuery& q) const override {
+    return inner.curves(q);
+  }
+  Result<std::optional<storage::PrunedTrial>> pruned(TrialId id) const override {
+    return inner.pruned(id);
+  }
   Result<std::vector<storage::SweepRow>> sweeps() const override { return inner.sweeps(); }
   Result<storage::SweepRow> sweep(SweepId id) const override { return inner.sweep(id); }
   Result<storage::SweepRow> sweep_by_name(std::string_view name) const override {
