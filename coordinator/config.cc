@@ -92,6 +92,8 @@ Result<Config> parse_config(std::string_view toml, const std::string& file, Conf
   config.lease_ms = root.parsed<std::int64_t>("lease", parse_duration_ms).value_or(config.lease_ms);
   config.backoff_ms =
       root.parsed<std::int64_t>("backoff", parse_duration_ms).value_or(config.backoff_ms);
+  config.checkpoint_wait_ms = root.parsed<std::int64_t>("checkpoint_wait", parse_duration_ms)
+                                  .value_or(config.checkpoint_wait_ms);
   config.preemption = root.boolean("preemption").value_or(config.preemption);
   read_quarantine(root, config);
   config.log_level =
@@ -139,6 +141,10 @@ Status validate(const Config& config) {
   if (config.backoff_ms < 0 || config.backoff_ms > 300'000) {
     return {Code::kInvalidArgument,
             fmt::format("backoff = {} ms: allowed are 0 to 5 min", config.backoff_ms)};
+  }
+  if (config.checkpoint_wait_ms < 0 || config.checkpoint_wait_ms > 86'400'000) {
+    return {Code::kInvalidArgument, fmt::format("checkpoint_wait = {} ms: allowed are 0 to 24 h",
+                                                config.checkpoint_wait_ms)};
   }
   if (config.quarantine_probe_ms < 1'000 || config.quarantine_probe_ms > 86'400'000) {
     return {Code::kInvalidArgument, fmt::format("quarantine.probe = {} ms: allowed are 1 s to 24 h",

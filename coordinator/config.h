@@ -18,6 +18,8 @@ struct Config {
   std::int64_t heartbeat_ms = 5'000;       ///< asked of workers
   std::int64_t lease_ms = 30'000;          ///< of an attempt without heartbeats
   std::int64_t backoff_ms = 2'000;         ///< before the second attempt after a failure
+  /// A trial waits so long for a worker that can read its checkpoint before it starts over.
+  std::int64_t checkpoint_wait_ms = 120'000;
   bool preemption = true;  ///< trials of higher priority may stop running ones of lower
   /// Times in a row that attempts went wrong on a worker before it is quarantined.
   std::uint32_t quarantine_after = 3;

@@ -91,6 +91,7 @@ Status serve(const Config& config) {
   core_options.heartbeat_ms = config.heartbeat_ms;
   core_options.lease_ms = config.lease_ms;
   core_options.backoff_ms = config.backoff_ms;
+  core_options.holder_wait_ms = config.checkpoint_wait_ms;
   core_options.preemption = config.preemption;
   core_options.quarantine_after = config.quarantine_after;
   core_options.probe_after_ms = config.quarantine_probe_ms;

@@ -50,6 +50,10 @@ class Kill : public ::testing::Test {
   void SetUp() override {
     cluster_.set_environment("FAKE_STEPS", std::to_string(kSteps));
     cluster_.set_environment("FAKE_STEP_MS", "40");
+    // Killed trainers are the node's fault: it would be taken out for a while.
+    const std::string settings = (cluster_.dir() / "coordinator.toml").string();
+    std::ofstream(settings) << "[quarantine]\nafter = 1000000\n";
+    cluster_.set_coordinator_options({"--config", settings});
     cluster_.start_coordinator();
     ASSERT_FALSE(HasFatalFailure());
     for (const auto& name : names_) cluster_.start_worker(name, 2);

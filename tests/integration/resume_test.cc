@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/integration/cluster.h"
 
@@ -133,7 +134,9 @@ TEST_F(Resume, WithoutASharedFolderADrainedWorkerLeavesItsCheckpointWithTheCoord
 }
 
 TEST_F(Resume, WithoutAStoreTheTrialStartsOver) {
-  cluster_.set_coordinator_options({"--artifacts-quota", "0"});
+  const std::string settings = (cluster_.dir() / "coordinator.toml").string();
+  std::ofstream(settings) << "checkpoint_wait = \"1s\"\n";
+  cluster_.set_coordinator_options({"--artifacts-quota", "0", "--config", settings});
   submit(60, "10", own_folder("node-a"));
   lose("node-a");
   ASSERT_FALSE(HasFatalFailure());

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "coordinator/core/driver.h"
 #include "tests/simulation/context.h"
@@ -21,16 +23,18 @@ class LeaseWitness {
   /// A round in which everything until `heard_ms` was to be heard was committed.
   void committed(std::span<const storage::Mutation> rows, MonotonicMs heard_ms);
   /// The coordinator died and heard nothing.
-  void forget() { heard_.clear(); }
+  void forget() {
+    heard_.clear();
+    names_.clear();
+  }
 
  private:
-  struct Heard {
-    MonotonicMs at_ms = 0;
-    core::SessionId session = 0;
-  };
+  /// Streams may lie about attempts that are not theirs; what each says counts for itself.
+  using Key = std::pair<protocol::AttemptRef, core::SessionId>;
   Context& c_;
   const std::int64_t lease_ms_;
-  std::map<protocol::AttemptRef, Heard> heard_;
+  std::map<Key, MonotonicMs> heard_;
+  std::map<core::SessionId, std::string> names_;  // of the workers, by stream
 };
 
 }  // namespace tailor::simulation

@@ -16,6 +16,7 @@ namespace tailor::rpc {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::eventually;
 using testing::Served;
 using Stub = Served::Stub;
 
