@@ -51,7 +51,8 @@ TEST(Session, AClockThatIsFarOffIsMeasuredAndSaidOnce) {
   const auto skew = [&] { return h.state.workers.at(WorkerId{1}).clock_skew_ms; };
   const auto said = [&] {
     int events = 0;
-    for (const auto& row : *h.store.events(0, 1'000))
+    const auto rows = h.store.events(0, 1'000).value();
+    for (const auto& row : rows)
       events += row.kind == EventKind::kWorkerClock ? 1 : 0;
     return events;
   };
