@@ -2,10 +2,10 @@
 // internal to storage/.
 //
 // The points of a batch are appended to metric_tail as one row and remembered here by series. A
-// series that has a whole chunk, or whose attempt ended, is ready to be sealed: its points are encoded
-// into metric_chunk, whose `tail_to` moves past them. Rows stay in metric_tail until all their
-// points and everything before them is sealed and are then cut off at the front in one range. A
-// series that holds back the front for too long is
+// series that has a whole chunk, or whose attempt ended, is ready to be sealed: its points are
+// encoded into metric_chunk, whose `tail_to` moves past them. Rows stay in metric_tail until all
+// their points and everything before them is sealed and are then cut off at the front in one range.
+// A series that holds back the front for too long is
 // sealed early. Sealing comes in bursts, so that short chunks share pages, and the more is ready
 // the larger the bursts; what is left is drained when nothing else is written.
 //

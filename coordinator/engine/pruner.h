@@ -1,4 +1,5 @@
-// Pruner: carries out the rules of [prune] in the settings, a piece at a time and beside the engine.
+// Pruner: carries out the rules of [prune] in the settings, a piece at a time and beside the
+// engine.
 #pragma once
 
 #include <condition_variable>

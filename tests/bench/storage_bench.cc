@@ -11,8 +11,8 @@
 //     pages TRIALS             every page of a sweep of so many trials
 //     curves TRIALS POINTS     all curves of a sweep, POINTS a trial
 //
-// Bytes of the log are counted with a reader that stays at the start, so that the log is never begun
-// anew; times are those of a second run without one.
+// Bytes of the log are counted with a reader that stays at the start, so that the log is never
+// begun anew; times are those of a second run without one.
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <fmt/format.h>
 

@@ -477,10 +477,11 @@ TEST_F(LoopTest, ASlotIsFreeWhenTheMemoryOfItsGpuIs) {
     return std::optional<std::uint64_t>(*bytes);
   };
   start_daemon();
-  assign(kA, "c;steps=3;step_ms=1", {1});
+  assign(kA, "c;steps=100000;step_ms=5", {1});
   ASSERT_TRUE(run_until([&] { return steps_reached(kA, 1); }));
   *bytes = 30ull << 30;
   const int before = *asked;
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
   ASSERT_TRUE(run_until([&] { return *asked > before + 2; }));
   EXPECT_FALSE(ended(kA)) << "its process is gone, its memory is not";
   *bytes = 0;
@@ -493,9 +494,10 @@ TEST_F(LoopTest, GpuMemoryThatStaysInUseMakesTheNodeUnfitUntilItIsFree) {
   config_.memory_limit_ms = 50;
   config_.memory_in_use = [bytes](std::uint32_t) { return std::optional<std::uint64_t>(*bytes); };
   start_daemon();
-  assign(kA, "c;steps=3;step_ms=1", {1});
+  assign(kA, "c;steps=100000;step_ms=5", {1});
   ASSERT_TRUE(run_until([&] { return steps_reached(kA, 1); }));
   *bytes = 30ull << 30;
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
   ASSERT_TRUE(run_until([&] { return gone(kA); })) << "a limit, not for ever";
   mailbox_->post(NodeHealth{});
   ASSERT_TRUE(run_until([&] { return !loop_->state().unfit.empty(); }));

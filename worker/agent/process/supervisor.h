@@ -24,8 +24,8 @@ namespace tailor::agent {
 
 class Supervisor {
  public:
-  /// `owner`: what tells this worker's trainers from those of any other on the machine, of whichever
-  /// coordinator, and stays the same over restarts of the daemon.
+  /// `owner`: what tells this worker's trainers from those of any other on the machine, of
+  /// whichever coordinator, and stays the same over restarts of the daemon.
   explicit Supervisor(const Clock& clock, std::string owner = {})
       : clock_(clock), owner_(std::move(owner)) {}
   ~Supervisor();
