@@ -11,6 +11,7 @@ namespace {
 
 // Series that are ready before a batch seals any: short chunks then share pages.
 constexpr std::size_t kBurst = 64;
+constexpr std::size_t kUrgentPoints = 2 * kChunkPointsMax;  // of one series: no need for others
 constexpr std::size_t kSealsMax = 512;      // in one batch; a seal costs 0.01 to 0.03 ms
 constexpr std::size_t kPointsPerSeal = 64;  // of a batch, for one more seal: four times the inflow
 constexpr std::size_t kReadyPerSeal = 8;    // waiting series, for one more seal
@@ -201,7 +202,7 @@ void MetricTail::maintain(Connection& db, Pace pace) {
   const std::size_t inflow = pending_rows_.size();
   const std::size_t paced =
       std::max({kBurst, inflow / kPointsPerSeal, ready_.size() / kReadyPerSeal});
-  if (pace == Pace::kIdle || ready_.size() >= kBurst) {
+  if (pace == Pace::kIdle || ready_.size() >= kBurst || urgent_) {
     std::size_t budget = pace == Pace::kIdle ? kSealsMax / 2 : std::min(paced, kSealsMax);
     while (budget > 0 && ready_taken_ < ready_.size()) {
       budget -= seal_ready(db, ready_[ready_taken_++], budget);
@@ -266,6 +267,7 @@ void MetricTail::take_pending() {
     }
     if (live->rows.empty()) fronts_[id] = series;
     live->rows.push_back({id++, one.point});
+    urgent_ = urgent_ || live->rows.size() >= kUrgentPoints;
     queue_if_ready(series, *live);
   }
   unsealed_ += pending_rows_.size();
@@ -297,6 +299,7 @@ void MetricTail::committed() {
   const auto taken_end = ready_.begin() + static_cast<std::ptrdiff_t>(ready_taken_);
   const std::vector<SeriesKey> taken(ready_.begin(), taken_end);
   ready_.erase(ready_.begin(), taken_end);
+  if (ready_taken_ > 0) urgent_ = false;
   drop_sealed();
   take_pending();
   next_id_ = pending_next_id();

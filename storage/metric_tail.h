@@ -121,6 +121,7 @@ class MetricTail {
   std::int64_t next_id_ = 1;   // of metric_tail; never goes back, unlike SQLite's own
   std::int64_t front_id_ = 1;  // no row before it
   std::deque<SeriesKey> ready_;
+  bool urgent_ = false;                       // one of them has come to several chunks
   std::map<std::int64_t, SeriesKey> fronts_;  // first row id -> series, of every series with rows
   std::uint64_t unsealed_ = 0;
 
