@@ -36,6 +36,10 @@ struct Weigh {
   }
 };
 
+// For so many lease times beyond the first one workers are waited for after a restart, as long as
+// some of them still come.
+constexpr std::int64_t kCallInLeases = 3;
+
 /// What an acknowledgement is about; nullopt: it is none.
 using AckKey = std::tuple<SessionId, std::size_t, protocol::AttemptRef>;
 std::optional<AckKey> ack_key(const Outward& outward) {
@@ -55,6 +59,18 @@ std::optional<AckKey> ack_key(const Outward& outward) {
 }
 
 }  // namespace
+
+Driver::Driver(State state) : state_(std::move(state)), changes_(state_.options) {
+  // What runs was loaded with a whole lease.
+  const auto& leases = state_.deadlines.all(DeadlineKind::kLease);
+  if (leases.empty()) return;
+  calling_in_until_ms_ = leases.begin()->first + kCallInLeases * state_.options.lease_ms;
+}
+
+bool Driver::still_calling_in(MonotonicMs heard_ms) const {
+  return calling_in_until_ms_.has_value() && heard_ms < *calling_in_until_ms_ &&
+         greeted_ms_.has_value() && heard_ms - *greeted_ms_ < state_.options.heartbeat_ms;
+}
 
 std::size_t weight_of(const Event& event) { return std::visit(Weigh{}, event); }
 
@@ -79,6 +95,7 @@ void coalesce_acks(std::vector<Outward>& outward) {
 void Driver::apply(const Event& event, Now now) {
   heard_ms_ = std::max(heard_ms_, now.mono_ms);
   now.mono_ms = heard_ms_;
+  if (std::holds_alternative<SessionOpened>(event)) greeted_ms_ = now.mono_ms;
   const std::size_t said = changes_.outward().size();
   step_into(state_, event, now, changes_);
   if (witness_) witness_(state_, event, changes_.outward().subspan(said));
@@ -88,6 +105,13 @@ Transaction Driver::run(Round round) {
   for (const Arrival& arrival : round.arrivals) apply(arrival.event, arrival.at);
   // After the messages, which set leases as of their own times: a lease is never shorter for it.
   if (round.deaf_ms > 0) apply(Stalled{round.deaf_ms}, round.heard);
+  const auto& leases = state_.deadlines.all(DeadlineKind::kLease);
+  if (!leases.empty() && leases.begin()->first <= round.heard.mono_ms &&
+      still_calling_in(round.heard.mono_ms)) {
+    // The queue to get in is the coordinator's doing, not the worker's.
+    const std::int64_t late_ms = round.heard.mono_ms - leases.begin()->first;
+    apply(Stalled{late_ms + state_.options.heartbeat_ms}, round.heard);
+  }
   const auto due = call_at_ms();
   if (due.has_value() && *due <= round.heard.mono_ms) apply(Tick{}, round.heard);
 

@@ -14,6 +14,8 @@
 //   - Deadlines are the State's (deadlines.h); `call_again_ms` is asked of it anew each time.
 //   - While the shell was deaf (could not take messages in: a commit that hung, a suspended
 //     machine) nobody could renew a lease, so all of them are extended by that time.
+//   - After a restart thousands of workers call in as fast as they can be accepted. While they
+//     still do, no lease ends; for a few lease times at most.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +63,8 @@ class Driver {
   /// Sees each step as it was made, with what it added to be said. For the simulation.
   using Witness = std::function<void(State&, const Event&, std::span<const Outward>)>;
 
-  explicit Driver(State state) : state_(std::move(state)), changes_(state_.options) {}
+  /// `state` as `load` gave it, or empty.
+  explicit Driver(State state);
 
   /// Applies a round. Time never goes back: an arrival older than what was heard counts as of then.
   Transaction run(Round round);
@@ -73,10 +76,15 @@ class Driver {
 
  private:
   void apply(const Event& event, Now now);
+  bool still_calling_in(MonotonicMs heard_ms) const;
 
   State state_;
   Changes changes_;
   MonotonicMs heard_ms_ = 0;  // time so far
+  // Until when workers that held something before the restart are waited for; nullopt = nothing
+  // was.
+  std::optional<MonotonicMs> calling_in_until_ms_;
+  std::optional<MonotonicMs> greeted_ms_;  // when the last stream was opened
   Witness witness_;
 };
 

@@ -96,6 +96,7 @@ void Engine::post_request(core::Event event, ReplyHandler reply, bool again) {
 
 void Engine::post(core::Event event, Extra extra) {
   mailbox_.post(std::move(event), now(), std::move(extra));
+  ++posted_;
   wake_.notify_one();
 }
 
@@ -135,7 +136,7 @@ void Engine::query(Query query) {
     } else if (const Health health = health_now(); health.stalled) {
       refused = health.last_error;
     } else {
-      queries_.push_back(std::move(query));
+      queries_.push_back({posted_, std::move(query)});
       wake_.notify_one();
       return;
     }
@@ -237,15 +238,15 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
   taken_ms_ = taken.mono_ms;
   for (Item& item :
        mailbox_.take(options_.batch_max, options_.batch_weight_max, taken, &round.heard)) {
+    ++taken_;
     if (item.extra.request != 0) --requests_waiting_;
     round.arrivals.push_back(std::move(item.arrival));
     extras.push_back(std::move(item.extra));
   }
-  // A query sees everything posted before it, so it waits until the mailbox is empty.
-  if (mailbox_.empty()) {
-    queries.assign(std::make_move_iterator(queries_.begin()),
-                   std::make_move_iterator(queries_.end()));
-    queries_.clear();
+  // A query sees everything posted before it, and waits for nothing that came later.
+  while (!queries_.empty() && queries_.front().after <= taken_) {
+    queries.push_back(std::move(queries_.front().query));
+    queries_.pop_front();
   }
   // What was posted before the end and waits for its rows is still dealt with.
   return !(stopping_ && extras.empty() && queries.empty() && recaller_.idle());
@@ -282,23 +283,24 @@ bool Engine::retry(const core::Transaction& transaction, Status failure) {
   while (worth_retrying(failure)) {
     // Refuse what arrived in the meantime; what workers sent waits in the mailbox.
     std::deque<Item> refused;
-    std::deque<Query> blind;
+    std::deque<WaitingQuery> blind;
     bool stopping = false;
     {
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, std::chrono::milliseconds(options_.retry_ms),
                      [this] { return stopping_; });
-      auto& waiting = mailbox_.entries();
+      auto& entries = mailbox_.entries();
       const auto requests = std::stable_partition(
-          waiting.begin(), waiting.end(), [](const Item& item) { return item.extra.request == 0; });
-      refused.assign(std::make_move_iterator(requests), std::make_move_iterator(waiting.end()));
-      waiting.erase(requests, waiting.end());
+          entries.begin(), entries.end(), [](const Item& item) { return item.extra.request == 0; });
+      refused.assign(std::make_move_iterator(requests), std::make_move_iterator(entries.end()));
+      entries.erase(requests, entries.end());
       requests_waiting_ -= refused.size();
+      taken_ += refused.size();
       blind.swap(queries_);
       stopping = stopping_;
     }
     for (const Item& item : refused) item.extra.reply(failure, {});
-    for (const Query& query : blind) query(nullptr, now(), failure);
+    for (const WaitingQuery& waiting : blind) waiting.query(nullptr, now(), failure);
 
     const double try_s = steady_seconds();
     const Status status = try_commit(transaction);
@@ -381,7 +383,7 @@ void Engine::tell_subscribers() {
 
 void Engine::refuse_all(const Status& why) {
   std::deque<Item> items;
-  std::deque<Query> queries;
+  std::deque<WaitingQuery> queries;
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
@@ -395,7 +397,7 @@ void Engine::refuse_all(const Status& why) {
     if (item.extra.reply) item.extra.reply(why, {});
     if (item.extra.sink) item.extra.sink->close(why);
   }
-  for (const Query& query : queries) query(nullptr, now(), why);
+  for (const WaitingQuery& waiting : queries) waiting.query(nullptr, now(), why);
   for (auto& [session, sink] : sinks_) sink->close(why);
   sinks_.clear();
 }

@@ -179,6 +179,11 @@ class Engine {
     Done done;
   };
   using Item = core::Inbox<Extra>::Entry;
+  /// Sees the first `after` events that were ever posted.
+  struct WaitingQuery {
+    std::uint64_t after = 0;
+    Query query;
+  };
   struct Subscriber {
     std::weak_ptr<void> owner;
     Done heard;
@@ -230,7 +235,9 @@ class Engine {
   mutable std::mutex mutex_;  // guards: the members below
   std::condition_variable wake_;
   core::Inbox<Extra> mailbox_;
-  std::deque<Query> queries_;
+  std::deque<WaitingQuery> queries_;
+  std::uint64_t posted_ = 0;  // events so far
+  std::uint64_t taken_ = 0;   // ... of which so many left the mailbox
   std::size_t requests_waiting_ = 0;
   bool poked_ = false;
   bool stopping_ = false;

@@ -20,6 +20,9 @@ constexpr std::size_t kInFlightMax = 16;
 /// it comes back with a Hello.
 constexpr std::size_t kUnsentMax = 20'000;
 
+/// Streams among which ended ones may be left standing.
+constexpr std::size_t kFewSessions = 64;
+
 }  // namespace
 
 /// One worker stream: the engine's sink on one side, gRPC's reactor on the other. One read and one
@@ -216,7 +219,11 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkerServic
   {
     const std::scoped_lock lock(mutex_);
     closed = closed_;
-    std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
+    // Ended ones are looked for now and then, not by each of ten thousand that come at once.
+    if (sessions_.size() >= look_at_) {
+      std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
+      look_at_ = 2 * sessions_.size() + kFewSessions;
+    }
     if (!closed) sessions_.push_back(session);
   }
   if (closed) session->close(Status(Code::kUnavailable, "the coordinator is shutting down"));

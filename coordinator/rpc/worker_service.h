@@ -31,8 +31,9 @@ class WorkerServiceImpl final : public v1::WorkerService::CallbackService {
   engine::Engine& engine_;
   const std::string version_;
   const std::function<void(std::string_view, Code)> on_call_;
-  std::mutex mutex_;  // guards: sessions_, closed_
+  std::mutex mutex_;  // guards: all below
   std::vector<std::weak_ptr<WorkerSession>> sessions_;
+  std::size_t look_at_ = 0;  // sessions_ of so many are searched for ended ones
   bool closed_ = false;
 };
 

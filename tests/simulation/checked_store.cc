@@ -4,6 +4,10 @@ namespace tailor::simulation {
 
 Status CheckedStore::commit(std::span<const storage::Mutation> batch) {
   if (full) {
+    if (c_.faults.disk_read_only) {
+      c_.count("commit: disk read-only");
+      return {Code::kUnavailable, "the simulated disk is read-only"};
+    }
     c_.count("commit: disk full");
     return {Code::kResourceExhausted, "the simulated disk is full"};
   }

@@ -14,7 +14,7 @@ class CheckedStore {
  public:
   CheckedStore(Context& context, Ledger& ledger) : c_(context), ledger_(ledger) {}
 
-  bool full = false;
+  bool full = false;  ///< or read-only: it takes nothing
 
   Result<storage::Snapshot> load() { return store_.load_open(); }
   Result<core::Recalled> rows(const core::RowsWanted& wanted) {

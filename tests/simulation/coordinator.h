@@ -36,8 +36,12 @@ class Coordinator {
   /// For explanations and final checks. REQUIRES: up().
   const core::State& state() const { return driver_->state(); }
   core::Now read_clock() const;
-  /// The wall clock is set, by up to a minute either way.
-  void jump_wall() { c_.clock.jump_wall(c_.up_to(120'000) - 60'000); }
+  /// The wall clock is set, forward or back.
+  void jump_wall() {
+    c_.clock.jump_wall(c_.up_to(2 * c_.faults.wall_jump_ms_max) - c_.faults.wall_jump_ms_max);
+  }
+  /// The next commit takes so much longer.
+  void hang_disk(std::int64_t ms) { hang_ms_ = ms; }
 
  private:
   void pump();
@@ -64,6 +68,9 @@ class Coordinator {
   bool busy_ = false;  // a round is between its first step and the release of its effects
   std::int64_t round_began_ = 0;
   std::int64_t deaf_ms_ = 0;
+  std::int64_t hang_ms_ = 0;
+  bool committing_ = false;  // the disk has the transaction and may or may not have written it
+  std::uint64_t steps_unchecked_ = 0;
   MonotonicMs heard_ms_ = 0;  // of the round
   core::Transaction transaction_;
   std::uint64_t timer_ = 0;

@@ -32,7 +32,7 @@ void LeaseWitness::dealt_with(const core::State& state, const core::Event& event
     if (trial == state.trials.end() || !trial->second.live) return true;
     const auto& members = trial->second.live->members;
     return std::any_of(members.begin(), members.end(), [&](const core::Member& member) {
-      return member.row.worker == owner->second;
+      return member.row.worker == owner->second && !member.row.ended;
     });
   };
   const auto judge = [&](const protocol::AttemptRef& ref) {

@@ -156,13 +156,13 @@ void Ledger::assigned(const AttemptRef& ref) {
     if (known->second != ref.token) c_.fail(fmt::format("{} was sent out under two tokens", id));
     return;
   }
-  std::uint32_t& last = last_attempt_[ref.attempt.trial];
-  if (ref.token <= last_token_ || ref.attempt.number <= last) {
-    c_.fail(fmt::format("{} with token {} came after attempt {} and token {}", id, ref.token, last,
-                        last_token_));
+  // Of one trial: between trials an order whose commit was the coordinator's last may come late.
+  Last& last = last_[ref.attempt.trial];
+  if (ref.token <= last.token || ref.attempt.number <= last.attempt) {
+    c_.fail(fmt::format("{} with token {} came after attempt {} and token {}", id, ref.token,
+                        last.attempt, last.token));
   }
-  last = ref.attempt.number;
-  last_token_ = ref.token;
+  last = {ref.attempt.number, ref.token};
 }
 
 bool Ledger::stored(AttemptId attempt, const protocol::Report& report) const {

@@ -62,8 +62,11 @@ class Ledger {
 
   std::map<protocol::AttemptRef, std::uint64_t> acked_;
   std::map<AttemptId, FencingToken> assigned_;
-  FencingToken last_token_ = 0;
-  std::map<TrialId, std::uint32_t> last_attempt_;
+  struct Last {
+    std::uint32_t attempt = 0;
+    FencingToken token = 0;
+  };
+  std::map<TrialId, Last> last_;  // that was sent out, of each trial
 };
 
 }  // namespace tailor::simulation

@@ -7,11 +7,8 @@
 namespace tailor::simulation {
 
 Network::Stream* Network::find(int node, std::uint64_t life, std::uint64_t session) {
-  for (auto& [id, stream] : streams_) {
-    if (stream.node == node && stream.life == life && stream.session == session && !stream.dead)
-      return &stream;
-  }
-  return nullptr;
+  const auto end = by_end_.find({node, life, session});
+  return end == by_end_.end() ? nullptr : live(end->second);
 }
 
 Network::Stream* Network::live(core::SessionId id) {
@@ -37,6 +34,7 @@ void Network::open(int node, std::uint64_t life, std::uint64_t session) {
     stream.life = life;
     stream.session = session;
     const core::SessionId id = stream.id;
+    by_end_[{node, life, session}] = id;
     streams_.emplace(id, std::move(stream));
     c_.after(c_.network_delay(), [=, this] {
       if (live(id) != nullptr) opened(node, life, session);
@@ -44,22 +42,58 @@ void Network::open(int node, std::uint64_t life, std::uint64_t session) {
   });
 }
 
+core::SessionId Network::open_stranger() {
+  if (!coordinator_up()) return 0;
+  Stream stream;
+  stream.id = next_id_++;
+  stream.node = -1;
+  stream.greeted = true;
+  const core::SessionId id = stream.id;
+  streams_.emplace(id, std::move(stream));
+  return id;
+}
+
+template <typename Queue>
+std::size_t Network::enqueue(Queue& queue, typename Queue::value_type message, bool twice_allowed) {
+  const bool twice =
+      twice_allowed && c_.faults.message_twice > 0 && c_.chance(c_.faults.message_twice);
+  const bool overtakes =
+      c_.faults.message_overtakes > 0 && queue.size() > 1 && c_.chance(c_.faults.message_overtakes);
+  if (twice) {
+    c_.count("message twice");
+    queue.push_back(message);
+  }
+  queue.push_back(std::move(message));
+  if (overtakes) {  // never the greeting: without it there is no stream
+    c_.count("message out of order");
+    std::swap(queue[queue.size() - 1], queue[queue.size() - 2]);
+  }
+  return twice ? 2 : 1;
+}
+
 void Network::send_up(int node, std::uint64_t life, std::uint64_t session,
                       protocol::WorkerMessage message) {
   Stream* stream = find(node, life, session);
   if (stream == nullptr) return;
-  stream->up.push_back(std::move(message));
+  // A second greeting would end the stream, and no transport makes one of a first.
+  const bool greeting = std::holds_alternative<protocol::Hello>(message);
+  const std::size_t times = enqueue(stream->up, std::move(message), !greeting);
   stream->up_at = std::max(stream->up_at, c_.now() + c_.network_delay());
-  c_.after(stream->up_at - c_.now(), [this, id = stream->id] { arrive_up(id); });
+  for (std::size_t i = 0; i < times; ++i) {
+    c_.after(stream->up_at - c_.now(), [this, id = stream->id] { arrive_up(id); });
+  }
 }
 
 void Network::send_down(core::SessionId id, protocol::CoordinatorMessage message) {
   Stream* found = live(id);
   if (found == nullptr) return;
   Stream& stream = *found;
-  stream.down.push_back(std::move(message));
+  if (stream.node < 0) return;  // strangers do not listen
+  const std::size_t times = enqueue(stream.down, std::move(message), true);
   stream.down_at = std::max(stream.down_at, c_.now() + c_.network_delay());
-  c_.after(stream.down_at - c_.now(), [this, id] { arrive_down(id); });
+  for (std::size_t i = 0; i < times; ++i) {
+    c_.after(stream.down_at - c_.now(), [this, id] { arrive_down(id); });
+  }
 }
 
 void Network::arrive_up(core::SessionId id) {
@@ -95,8 +129,9 @@ void Network::arrive_down(core::SessionId id) {
 void Network::kill(Stream& stream, bool tell_worker, bool tell_coordinator, const Status& reason) {
   if (stream.dead) return;
   stream.dead = true;
+  by_end_.erase({stream.node, stream.life, stream.session});
   c_.count("stream broke");
-  if (tell_worker) {
+  if (tell_worker && stream.node >= 0) {
     c_.after(c_.network_delay(),
              [this, node = stream.node, life = stream.life, session = stream.session, reason] {
                closed(node, life, session, reason);
@@ -120,6 +155,7 @@ void Network::close_from_worker(int node, std::uint64_t life, std::uint64_t sess
 }
 
 void Network::close_from_coordinator(core::SessionId id, const Status& reason) {
+  if (reason.code() == Code::kAlreadyExists) c_.count("refused: the name is taken");
   if (Stream* stream = live(id)) kill(*stream, true, true, reason);
 }
 
@@ -136,13 +172,23 @@ void Network::coordinator_died() {
   }
 }
 
-void Network::drop_one() {
+Network::Stream* Network::any_open() {
   std::vector<Stream*> open;
   for (auto& [id, stream] : streams_) {
-    if (!stream.dead) open.push_back(&stream);
+    if (!stream.dead && stream.node >= 0) open.push_back(&stream);
   }
-  if (open.empty()) return;
-  kill(*open[c_.rng.below(open.size())], true, true, {Code::kUnavailable, "stream reset"});
+  return open.empty() ? nullptr : open[c_.rng.below(open.size())];
+}
+
+bool Network::inject(protocol::WorkerMessage message) {
+  const Stream* stream = any_open();
+  if (stream == nullptr || !stream->greeted) return false;
+  send_up(stream->node, stream->life, stream->session, std::move(message));
+  return true;
+}
+
+void Network::drop_one() {
+  if (Stream* stream = any_open()) kill(*stream, true, true, {Code::kUnavailable, "stream reset"});
 }
 
 void Network::partition(int node, std::int64_t ms) {

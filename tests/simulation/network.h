@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "coordinator/core/event.h"
 #include "protocol/messages.h"
@@ -37,6 +38,11 @@ class Network {
   /// Every stream of a node, or of the coordinator, breaks.
   void node_died(int node);
   void coordinator_died();
+  /// A stranger's stream, which does not break; 0 while the coordinator is down.
+  core::SessionId open_stranger();
+  /// Puts a message into a random open stream, as if its worker had sent it. False when none is
+  /// open.
+  bool inject(protocol::WorkerMessage message);
   /// A random open stream breaks.
   void drop_one();
   /// Nothing passes to or from `node` for so long.
@@ -60,13 +66,20 @@ class Network {
 
   Stream* find(int node, std::uint64_t life, std::uint64_t session);
   Stream* live(core::SessionId id);
+  Stream* any_open();
   bool cut_off(int node) const;
   void arrive_up(core::SessionId id);
   void arrive_down(core::SessionId id);
+  /// A message comes in: at the end of its stream, or, as the faults want it, before the last one
+  /// or twice.
+  template <typename Queue>
+  std::size_t enqueue(Queue& queue, typename Queue::value_type message, bool twice_allowed);
   void kill(Stream& stream, bool tell_worker, bool tell_coordinator, const Status& reason);
 
   Context& c_;
   std::map<core::SessionId, Stream> streams_;
+  // Open ones, by their worker's end.
+  std::map<std::tuple<int, std::uint64_t, std::uint64_t>, core::SessionId> by_end_;
   std::map<int, std::int64_t> cut_until_;
   core::SessionId next_id_ = 1;
 };

@@ -37,11 +37,16 @@ void Node::start_daemon() {
   ++life_;
   daemon_since_ = c_.now();
   agent::AgentOptions options;
-  options.worker_name = fmt::format("node-{}", index_);
+  options.worker_name = fmt::format("node-{}", c_.faults.same_name && index_ == 1 ? 0 : index_);
   options.instance = fmt::format("{}-{}", index_, life_);
   options.version = "sim";
   options.host = fmt::format("host-{}", index_);
-  for (int i = 0; i < c_.faults.slots; ++i) {
+  int slots = c_.faults.slots;
+  if (slots > 1 && c_.faults.slots_lost > 0 && !c_.healed && c_.chance(c_.faults.slots_lost)) {
+    c_.count("daemon starts with a slot less");
+    --slots;
+  }
+  for (int i = 0; i < slots; ++i) {
     options.slots.push_back(
         {static_cast<std::uint32_t>(i), protocol::DeviceKind::kCpu, "cpu", 1u << 30, 1});
   }

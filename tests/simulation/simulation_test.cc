@@ -2,7 +2,10 @@
 // and the worlds are bad enough to matter.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
+#include <sstream>
+#include <string>
 
 #include "tests/simulation/world.h"
 
@@ -42,12 +45,20 @@ TEST(Simulation, TwoHundredWorldsKeepEveryPromise) {
                            "attempt data",
                            "coordinator crash",
                            "coordinator crash: before a commit",
+                           "coordinator crash: after a commit that nobody heard of",
                            "commit: disk full",
+                           "commit: disk read-only",
+                           "daemon starts with a slot less",
+                           "lease ran out",
+                           "lie",
+                           "message out of order",
+                           "message twice",
                            "stall",
                            "daemon crash",
                            "node crash",
                            "node wiped",
                            "trainer killed",
+                           "refused: the name is taken",
                            "trainer hangs",
                            "trainer re-adopted",
                            "trainer resumed from a checkpoint",
@@ -66,6 +77,28 @@ TEST(Simulation, TwoHundredWorldsKeepEveryPromise) {
     const auto found = counters.find(what);
     EXPECT_GE(found == counters.end() ? 0 : found->second, 20u) << what;
   }
+}
+
+/// The worlds of tests/simulation/regressions.
+TEST(Simulation, KeptWorldsStayWhole) {
+  std::ifstream file(std::string(TAILOR_SOURCE_DIR) + "/tests/simulation/regressions");
+  ASSERT_TRUE(file.is_open());
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.empty() || line.front() == '#') continue;
+    std::istringstream words(line);
+    RunOptions options;
+    std::string found;
+    ASSERT_TRUE(words >> options.seed >> options.ticks >> options.workers) << line;
+    ASSERT_TRUE(std::getline(words >> std::ws, found) && !found.empty()) << line;
+    EXPECT_EQ(run_world(options).failure, "") << line;
+  }
+}
+
+TEST(Simulation, AThousandWorkersKeepThePromisesToo) {
+  const Outcome outcome = run_world({1, 20, false, 1'000});
+  EXPECT_EQ(outcome.failure, "");
+  EXPECT_GE(outcome.counters.at("attempt completed"), 100u);
 }
 
 TEST(Simulation, TheSameSeedIsTheSameWorld) {

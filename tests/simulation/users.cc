@@ -54,14 +54,8 @@ constexpr const char* kRandom = R"(
 [space]
 "ffn.d_h" = { min = 32, max = 256, step = 1 }
 "train.optimizer.lr" = { min = 1e-4, max = 1e-2, log = true }
-[search]
-algorithm = "random"
-trials = 8
-seed = 3
 [seeds]
 count = 1
-[resources]
-parallel = 2
 )";
 
 // Pairs of nodes train one trial together.
@@ -92,7 +86,12 @@ preempted = 1000
 
 void Users::begin() {
   files_.push_back({std::string("name = \"grid-sweep\"\n") + kCommon + kGrid, "grid-sweep"});
-  files_.push_back({std::string("name = \"random-sweep\"\n") + kCommon + kRandom, "random-sweep"});
+  const int trials = c_.faults.random_trials;
+  const std::string limits =
+      fmt::format("[search]\nalgorithm = \"random\"\ntrials = {}\nseed = 3\n{}", trials,
+                  trials > 100 ? "" : "[resources]\nparallel = 2\n");
+  files_.push_back(
+      {std::string("name = \"random-sweep\"\n") + kCommon + kRandom + limits, "random-sweep"});
   files_.push_back({std::string("name = \"gang-sweep\"\n") + kCommon + kGang, "gang-sweep"});
   submit(0);
   c_.after(c_.up_to(20'000), [this] { submit(1); });

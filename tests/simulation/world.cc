@@ -8,6 +8,7 @@
 #include "tests/simulation/coordinator.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/node.h"
+#include "tests/simulation/stranger.h"
 #include "tests/simulation/users.h"
 
 namespace tailor::simulation {
@@ -18,17 +19,25 @@ namespace {
 constexpr std::int64_t kHealedMsMax = 3'600'000;
 /// ... and so much later no worker may still hold anything.
 constexpr std::int64_t kQuietMsMax = 60'000;
+constexpr std::int64_t kLookMs = 50;
+
+Faults faults_of(const RunOptions& options) {
+  Faults faults = Faults::draw(options.seed);
+  if (options.workers > 0) faults.enlarge(options.workers);
+  return faults;
+}
 
 class World {
  public:
   World(const RunOptions& options)
       : options_(options),
-        c_(options.seed, Faults::draw(options.seed), options.print_trace),
+        c_(options.seed, faults_of(options), options.print_trace),
         ledger_(c_),
         store_(c_, ledger_),
         network_(c_),
         coordinator_(c_, store_, ledger_),
-        users_(c_, ledger_) {
+        users_(c_, ledger_),
+        stranger_(c_, coordinator_, network_) {
     connect();
     for (int i = 0; i < c_.faults.nodes; ++i) {
       nodes_.push_back(std::make_unique<Node>(c_, ledger_, network_, i));
@@ -52,8 +61,14 @@ class World {
     const std::int64_t done_at = c_.now();
     if (c_.failure().empty() && !all_done())
       c_.fail("not everything ended after the world was healed:\n" + explain());
-    while (c_.failure().empty() && !all_quiet() && c_.now() - done_at < kQuietMsMax &&
-           c_.run_next()) {
+    // To look at thousands of nodes after each event would take the most time of all.
+    std::int64_t look_at = done_at;
+    while (c_.failure().empty() && c_.now() - done_at < kQuietMsMax) {
+      if (c_.now() >= look_at) {
+        if (all_quiet()) break;
+        look_at = c_.now() + kLookMs;
+      }
+      if (!c_.run_next()) break;
     }
     if (c_.failure().empty() && !all_quiet())
       c_.fail("workers still hold something:\n" + describe_nodes());
@@ -125,6 +140,9 @@ class World {
       users_.act(nodes_.size());
     });
     every(f.wall_jump_mean_ms, [this] { coordinator_.jump_wall(); });
+    every(f.forgery_mean_ms, [this] { stranger_.act(); });
+    every(f.disk_hang_mean_ms,
+          [this] { coordinator_.hang_disk(1 + c_.up_to(c_.faults.disk_hang_ms_max)); });
   }
 
   void crash_coordinator() {
@@ -139,6 +157,7 @@ class World {
 
   void heal() {
     c_.healed = true;
+    c_.faults.message_twice = c_.faults.message_overtakes = 0;
     c_.trace("W", "healed");
     store_.full = false;
     network_.heal();
@@ -158,6 +177,8 @@ class World {
 
   bool all_quiet() const {
     for (const auto& node : nodes_) {
+      // Of two with one name, one is not let in while the other is there, and keeps what it has.
+      if (c_.faults.same_name && node->index() < 2) continue;
       if (!node->idle()) return false;
     }
     return true;
@@ -186,6 +207,7 @@ class World {
   Network network_;
   Coordinator coordinator_;
   Users users_;
+  Stranger stranger_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 

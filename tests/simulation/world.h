@@ -22,6 +22,7 @@ struct RunOptions {
   std::uint64_t seed = 0;
   std::int64_t ticks = 240;  ///< simulated seconds with faults
   bool print_trace = false;
+  int workers = 0;  ///< instead of the few that the seed draws; 0 = those
 };
 
 /// Runs one world. Deterministic: equal options give an equal outcome.

@@ -219,6 +219,7 @@ void Stepper::stop(AgentAttempt& attempt, StopKind kind, std::string reason) {
     case Phase::kWaiting:
       become_exited(attempt);
       if (kind == StopKind::kStop) write_own_end(attempt);
+      say_member_ended(attempt);  // of a gang whose rank 0 never came up
       break;
     case Phase::kStarting:  // signalled when TrainerStarted tells that there is somebody to signal
       if (!told) effects_.push_back(CancelStart{attempt.ref});

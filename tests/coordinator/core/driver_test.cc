@@ -17,7 +17,14 @@ constexpr std::int64_t kLeaseMs = 30'000;
 /// A driver with an inbox in front of it and a store behind it, as a shell has them.
 class Shell {
  public:
-  explicit Shell(Options options = {}) : driver_(empty(options)) {
+  explicit Shell(Options options = {}) : Shell(empty(options)) {}
+  /// After a restart on another machine's clock.
+  Shell(const Options& options, storage::MemoryStore& disk)
+      : Shell(load(disk.load().value(), options, Now{5'000'000, 1'700'000'100'000}).value()) {
+    now = {5'000'000, 1'700'000'100'000};
+    keeps_ = false;  // the disk is another's
+  }
+  explicit Shell(State loaded) : driver_(std::move(loaded)) {
     driver_.set_witness([](State& state, const Event&, std::span<const Outward>) {
       const Status sound = check_invariants(state);
       EXPECT_TRUE(sound.is_ok()) << sound.message();
@@ -42,6 +49,7 @@ class Shell {
     }
     round.deaf_ms = deaf_ms;
     last = driver_.run(std::move(round));
+    if (!keeps_) return last;
     const Status committed = store.commit(last.writes);
     EXPECT_TRUE(committed.is_ok()) << committed.message();
     return last;
@@ -54,8 +62,10 @@ class Shell {
     post(SubmitSweep{1, std::make_shared<const sweep::Spec>(*spec), text, "/data",
                      sweep::spec_hash(text, "/data"), "", std::make_shared<const Recalled>()});
   }
-  void connect(SessionId session, const std::string& name) {
+  void connect(SessionId session, const std::string& name,
+               std::vector<protocol::HeldAttempt> held = {}) {
     protocol::Hello hello;
+    hello.held = std::move(held);
     hello.worker_name = name;
     hello.instance = "i1";
     hello.slots = {{0, protocol::DeviceKind::kCpu, "cpu", 1u << 30, 1}};
@@ -102,6 +112,7 @@ class Shell {
   }
   Driver driver_;
   Inbox<Nothing> inbox_;
+  bool keeps_ = true;
 };
 
 /// One trial that runs on worker "a", session 1.
@@ -179,6 +190,42 @@ TEST(Driver, AnOldHeartbeatDoesNotShortenALeaseThatWasExtended) {
   shell.pass(4 * kLeaseMs);
   shell.run();
   EXPECT_TRUE(shell.runs_first_attempt(1));
+}
+
+TEST(Driver, AfterARestartNobodyLosesALeaseForStandingInTheQueueToGetIn) {
+  Shell before;
+  start_one(before);
+  const auto ref = before.live(1);
+  // Workers call in all the time; the one that matters comes last.
+  Shell busy({}, before.store);
+  SessionId session = 10;
+  for (std::int64_t passed = 0; passed < kLeaseMs + 10'000; passed += 1'000) {
+    busy.pass(1'000);
+    ++session;
+    busy.connect(session, "w" + std::to_string(session));
+    busy.run();
+    ASSERT_TRUE(busy.runs_first_attempt(1)) << "after " << passed << " ms";
+  }
+  busy.connect(1, "a", {{ref, {0}, true, 0}});
+  busy.run();
+  EXPECT_TRUE(busy.runs_first_attempt(1));
+  // When nobody calls in, one lease is all.
+  Shell quiet({}, before.store);
+  quiet.pass(kLeaseMs - 1);
+  quiet.run();
+  EXPECT_TRUE(quiet.runs_first_attempt(1));
+  quiet.pass(1);
+  quiet.run();
+  EXPECT_FALSE(quiet.runs_first_attempt(1));
+  // And a worker that is gone is not waited for without end, however many come.
+  Shell gone({}, before.store);
+  for (std::int64_t passed = 0; passed < 5 * kLeaseMs; passed += 1'000) {
+    gone.pass(1'000);
+    ++session;
+    gone.connect(session, "w" + std::to_string(session));
+    gone.run();
+  }
+  EXPECT_FALSE(gone.runs_first_attempt(1));
 }
 
 TEST(Driver, ARoundIsOneTransactionWithEachRowOnce) {

@@ -9,6 +9,7 @@
 
 #include "coordinator/engine/engine.h"
 #include "coordinator/engine/scribe.h"
+#include "coordinator/engine/views.h"
 #include "tests/coordinator/engine/support.h"
 
 namespace tailor::engine {
@@ -93,12 +94,20 @@ TEST(Published, KeepsItsTotalsAcrossEveryChange) {
                   cancelled.handler());
   ASSERT_TRUE(cancelled.wait());
   totals = engine->published()->totals;
+  EXPECT_EQ(totals.trials[storage::TrialState::kRunning], 0u);
+  EXPECT_EQ(totals.sweeps[storage::SweepState::kRunning], 0u);
+  // What has ended leaves memory, but not what is seen.
+  const Views views(store, *engine);
+  totals = views.totals();
   EXPECT_EQ(totals.slots, 0u);
   EXPECT_EQ(totals.busy_slots, 0u);
   EXPECT_EQ(totals.sweeps[storage::SweepState::kCancelled], 1u);
   EXPECT_EQ(totals.sweeps[storage::SweepState::kRunning], 0u);
   EXPECT_EQ(totals.trials[storage::TrialState::kCancelled], 4u);
   EXPECT_EQ(totals.trials[storage::TrialState::kRunning], 0u);
+  ASSERT_EQ(views.sweeps()->size(), 1u);
+  EXPECT_EQ(views.sweeps()->front().row.state, storage::SweepState::kCancelled);
+  EXPECT_EQ(views.sweeps()->front().counts.at(storage::TrialState::kCancelled), 4u);
 }
 
 TEST(Published, WhatDidNotChangeIsNotMadeAgain) {
