@@ -113,8 +113,8 @@ class MetricTail {
   void requeue(const std::vector<SeriesKey>& taken);
   void mark_ended();
 
-  mutable std::mutex
-      mutex_;  // guards, against readers: names_, live_, next_id_, unsealed_; changed by the writer only
+  // Guards, against readers: names_, live_, next_id_, unsealed_; changed by the writer only.
+  mutable std::mutex mutex_;
   Names names_;                     // of metrics
   std::map<SeriesKey, Live> live_;  // series with unsealed rows, or that were given one lately
 

@@ -62,8 +62,8 @@ std::string_view by_id(std::string_view state) {
 }
 
 std::string page_of(std::string_view where, std::string_view order) {
-  // What is skipped is skipped in the index: only the page's rows are read. ?5 stands in every text,
-  // since it is bound for every text.
+  // What is skipped is skipped in the index: only the page's rows are read. ?5 stands in every
+  // text, since it is bound for every text.
   return fmt::format(
       "WHERE id IN (SELECT id FROM trial {0} AND ?5 >= 0 ORDER BY {1} LIMIT ?3 OFFSET ?4) "
       "ORDER BY {1}",

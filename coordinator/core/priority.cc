@@ -197,8 +197,12 @@ void preempt_for(Transition& t, Sweep& sweep) {
     const Room room = find_room(t.state, sweep.demand, priority);
     if (room.victims.empty()) return;
     stop_for(t, trial, room);
-    // Several slots do not become free at once: nobody else may take the first of them.
-    if (sweep.demand.all_slots() > 1 && !t.state.reservations.contains(id)) {
+    // Several slots do not become free at once: nobody else may take the first of them. A worker
+    // keeps slots for one trial only: one that does already has more than that trial needs.
+    const bool kept = std::any_of(room.workers.begin(), room.workers.end(), [&](WorkerId worker) {
+      return t.state.workers.at(worker).reserved_for.valid();
+    });
+    if (sweep.demand.all_slots() > 1 && !kept && !t.state.reservations.contains(id)) {
       reserve(t, trial, room.workers);
     }
   }

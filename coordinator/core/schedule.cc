@@ -89,6 +89,21 @@ auto rank_of(const Cursor& c) {
                          c.slots, c.sweep->row.id);
 }
 
+/// The next ready trial of the sweep behind `at` for which slots are kept. Cost: linear in the
+/// reservations, of which there are few.
+ReadyOrder::const_iterator next_reserved(const State& state, const Sweep& sweep,
+                                         ReadyOrder::const_iterator at) {
+  auto best = sweep.ready.end();
+  for (const auto& [id, reservation] : state.reservations) {
+    const Trial& trial = state.trials.at(id);
+    if (trial.row.sweep != sweep.row.id) continue;
+    const auto found = sweep.ready.find({-std::int64_t{trial.row.priority}, id});
+    if (found == sweep.ready.end() || *found <= *at) continue;
+    if (best == sweep.ready.end() || *found < *best) best = found;
+  }
+  return best;
+}
+
 /// Places as much as fits. Returns how many trials. Cost: (placements + 1) x sweeps with ready
 /// trials; what a placement costs itself hardly depends on the number of workers or trials.
 std::size_t place(Transition& t) {
@@ -131,7 +146,9 @@ std::size_t place(Transition& t) {
       ++first->next;  // the others of the sweep may do without
       first->blocked = ++first->passed_over > kPassedOverMax;
     } else {
-      first->blocked = true;  // every trial of a sweep takes the same
+      // Every trial of a sweep takes the same: only one for which slots are kept may still fit.
+      first->next = next_reserved(t.state, sweep, first->next);
+      first->blocked = first->next == sweep.ready.end();
       if (!reserved) too_large.push_back(&sweep.demand);
     }
   }

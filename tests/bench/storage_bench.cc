@@ -233,7 +233,8 @@ class Client {
     attempt_.acked_sequence = 2;
     attempt_.state = AttemptState::kRunning;
     attempt_.started_json =
-        R"({"pid":12345,"program":"tailor-trainer 0.1.0","device":"cpu","threads":1,"data_hash":")" +
+        R"({"pid":12345,"program":"tailor-trainer 0.1.0","device":"cpu","threads":1,)"
+        R"("data_hash":")" +
         std::string(64, 'c') + R"("})";
     trial_.started_ms = kWall + 5;
     batch.emplace_back(trial_);
@@ -317,10 +318,10 @@ void run_trials(std::uint64_t clients, std::uint64_t trials, bool count_log) {
                clients, ended, log->bytes() / ended);
     return;
   }
-  fmt::print(
-      R"({{"case":"trials","clients":{},"trials":{},"trials_per_s":{:.0f},"cpu_ms_per_trial":{:.3f},{}}})"
-      "\n",
-      clients, ended, static_cast<double>(ended) / seconds, cpu_ms, times.json());
+  fmt::print(R"({{"case":"trials","clients":{},"trials":{},"trials_per_s":{:.0f},)"
+             R"("cpu_ms_per_trial":{:.3f},{}}})"
+             "\n",
+             clients, ended, static_cast<double>(ended) / seconds, cpu_ms, times.json());
 }
 
 void trials_case(const std::vector<std::uint64_t>& numbers) {
