@@ -60,9 +60,10 @@ class Resume : public ::testing::Test {
     std::filesystem::remove_all(cluster_.dir() / (name + "-trials"));
   }
   int resumed_step(int attempt) {
-    const auto rows = cluster_.query(fmt::format(
-        "SELECT json_extract(started_json, '$.resumed_step') FROM attempt WHERE number = {}",
-        attempt));
+    const auto rows = cluster_.query(
+        fmt::format("SELECT json_extract(s.started_json, '$.resumed_step') FROM attempt a "
+                    "JOIN attempt_start s ON s.attempt = a.id WHERE a.number = {}",
+                    attempt));
     return rows.empty() || rows[0][0].empty() ? -1 : std::stoi(rows[0][0]);
   }
   void finish(int steps) {
@@ -85,8 +86,8 @@ TEST_F(Resume, TheCurveIsWholeWhenAWorkerDiesAndAnotherTakesOverInTheSharedFolde
   cluster_.start_worker("node-b");
   ASSERT_TRUE(wait_until([&] { return cluster_.sweep_ended(); }, 120));
   const auto attempts = cluster_.query(
-      "SELECT number, json_extract(started_json, '$.resumed_step') FROM attempt "
-      "ORDER BY number");
+      "SELECT a.number, json_extract(s.started_json, '$.resumed_step') FROM attempt a "
+      "JOIN attempt_start s ON s.attempt = a.id ORDER BY a.number");
   ASSERT_EQ(attempts.size(), 2u);
   EXPECT_GT(std::stoi(attempts[1][1]), before) << "the orphan got on after its worker's death";
   EXPECT_EQ(stored_steps(), 400) << "no step between its last acknowledgement and its checkpoint "
