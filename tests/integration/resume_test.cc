@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/file.h"
 #include "tests/integration/cluster.h"
 
 namespace tailor::testing {
@@ -122,6 +123,13 @@ TEST_F(Resume, WithoutASharedFolderAPausedTrialGoesOnElsewhere) {
 TEST_F(Resume, WithoutASharedFolderADrainedWorkerLeavesItsCheckpointWithTheCoordinator) {
   submit(300, "100000", own_folder("node-a"));
   cluster_.signal_worker("node-a", SIGTERM);
+  // Two signals of a kind that wait at once are one.
+  ASSERT_TRUE(wait_until(
+      [&] {
+        const auto log = read_file((cluster_.dir() / "node-a.log").string());
+        return log.has_value() && log->find("draining") != std::string::npos;
+      },
+      60));
   cluster_.signal_worker("node-a", SIGTERM);
   const int status = cluster_.reap_worker("node-a");
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
