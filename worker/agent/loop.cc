@@ -341,8 +341,10 @@ Status start_in(const AttemptDirectory& directory, AttemptNote& note,
   TAILOR_ASSIGN_OR_RETURN(HeldProcess process, spawn_held(request));
   note.process = process.identity();
   if (!cgroup_parent.empty()) {
-    const std::string name =
-        fmt::format("tailor-{}-{:x}", note.ref.attempt.to_string(), note.ref.token);
+    // With the process's number: other workers of the machine, of other coordinators, have attempts
+    // of the same name, and what is killed is the whole group.
+    const std::string name = fmt::format("tailor-{}-{:x}-{}", note.ref.attempt.to_string(),
+                                         note.ref.token, note.process.pid);
     const Result<Cgroup> cgroup = Cgroup::create(cgroup_parent, name);
     if (cgroup && cgroup->add(note.process.pid)) note.cgroup = cgroup->path();
     if (cgroup && note.cgroup.empty()) cgroup->remove();

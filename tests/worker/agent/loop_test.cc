@@ -619,6 +619,8 @@ TEST_F(LoopTest, AControlGroupHoldsEvenAProcessWithoutAnEnvironment) {
   const auto note = AttemptDirectory(file(kA, "")).read_note();
   ASSERT_TRUE(note.has_value());
   ASSERT_NE(note->cgroup, "");
+  EXPECT_TRUE(note->cgroup.ends_with(fmt::format("-{}", note->process.pid)))
+      << "another worker's attempt of this name would be killed with it: " << note->cgroup;
   const std::string inside = read_file(note->cgroup + "/cgroup.procs").value_or("");
   EXPECT_EQ(std::count(inside.begin(), inside.end(), '\n'), 2) << inside;
   coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
