@@ -158,6 +158,13 @@ Status write_file_atomic(const std::string& path, std::string_view content, bool
   return file.commit(durable);
 }
 
+Status sync_file(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) return errno_status(errno, "open", path);
+  if (::fsync(file.fd) != 0) return errno_status(errno, "sync", path);
+  return Status::ok();
+}
+
 Status sync_directory(const std::string& path) {
   const Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.fd < 0) return errno_status(errno, "open", path);

@@ -35,6 +35,9 @@ Status write_file_atomic(const std::string& path, std::string_view content, bool
 /// folder is not known.
 std::string absolute_path(const std::string& path);
 
+/// fsyncs a file that others have written. Errors: the system's reason.
+Status sync_file(const std::string& path);
+
 /// fsyncs a directory, so that renames and new names in it survive a power cut.
 Status sync_directory(const std::string& path);
 

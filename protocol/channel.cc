@@ -25,4 +25,9 @@ std::string unused_proxy() {
   return "";
 }
 
+Status from_grpc(const grpc::Status& status) {
+  if (status.ok()) return Status::ok();
+  return Status(static_cast<Code>(status.error_code()), status.error_message());
+}
+
 }  // namespace tailor::protocol

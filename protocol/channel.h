@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "base/status.h"
+
 namespace tailor::protocol {
 
 /// A channel to the coordinator at `target` (HOST:PORT), without encryption, lazily connected. The
@@ -18,5 +20,8 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& target,
 /// "http_proxy=...": the proxy that the environment names and that is not used, without its user
 /// and password; "" when none is set.
 std::string unused_proxy();
+
+/// Our codes are gRPC's.
+Status from_grpc(const grpc::Status& status);
 
 }  // namespace tailor::protocol

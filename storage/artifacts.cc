@@ -335,12 +335,7 @@ Status ArtifactStore::finish(const ArtifactKey& key) {
     if (size == 0 && ::access(path.c_str(), F_OK) != 0) {
       TAILOR_RETURN_IF_ERROR(write_file_atomic(path, "", false));
     }
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno_status(errno, "open", path);
-    const bool synced = ::fsync(fd) == 0;
-    const int failure = errno;
-    ::close(fd);
-    if (!synced) return errno_status(failure, "sync", path);
+    TAILOR_RETURN_IF_ERROR(sync_file(path));
     TAILOR_ASSIGN_OR_RETURN(const std::string hash, sha256_file(path));
     if (hash != file.sha256) {
       ::unlink(path.c_str());

@@ -2,10 +2,8 @@
 #include "storage/backup.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -17,15 +15,6 @@ namespace tailor::storage {
 namespace {
 
 namespace fs = std::filesystem;
-
-Status sync_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, "open", path);
-  const bool synced = ::fsync(fd) == 0;
-  const Status status = synced ? Status::ok() : errno_status(errno, "sync", path);
-  ::close(fd);
-  return status;
-}
 
 Status copy_and_check(const std::string& from, const std::string& temporary,
                       std::span<const Migration> migrations) {

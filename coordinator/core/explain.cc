@@ -113,18 +113,6 @@ struct Survey {
   std::map<std::string, std::string> out;  ///< who is not given work, and why
 };
 
-/// The worker with nothing running, without one of its properties.
-scheduler::Offer all_of(const Worker& worker) {
-  scheduler::Offer offer;
-  offer.worker = worker.row.id;
-  offer.labels = worker.row.labels;
-  offer.memory_bytes = worker.row.memory_bytes;
-  for (const WorkerSlot& slot : worker.slots) {
-    offer.free.push_back({slot.slot.index, slot.slot.kind, slot.slot.memory_bytes});
-  }
-  return offer;
-}
-
 Survey survey(const State& state, const scheduler::Demand& demand, TrialId trial, Now now) {
   scheduler::Demand slots = demand;
   slots.memory_bytes = 0;
@@ -135,7 +123,7 @@ Survey survey(const State& state, const scheduler::Demand& demand, TrialId trial
   for (const auto& [id, worker] : state.workers) {
     if (worker.session == 0) continue;
     ++s.connected;
-    const scheduler::Offer whole = all_of(worker);
+    const scheduler::Offer whole = whole_offer(worker);
     if (!scheduler::fits(whole, slots)) continue;
     ++s.enough_slots;
     if (!scheduler::fits(whole, memory)) continue;

@@ -53,18 +53,6 @@ void reserve(Transition& t, const Trial& trial, std::vector<WorkerId> workers) {
           fmt::format("slots of {} are kept for it as they become free", names));
 }
 
-/// What the worker would offer if nothing ran there.
-scheduler::Offer whole_offer(const Worker& worker) {
-  scheduler::Offer offer;
-  offer.worker = worker.row.id;
-  offer.labels = worker.row.labels;
-  offer.memory_bytes = worker.row.memory_bytes;
-  for (const WorkerSlot& slot : worker.slots) {
-    offer.free.push_back({slot.slot.index, slot.slot.kind, slot.slot.memory_bytes});
-  }
-  return offer;
-}
-
 std::uint32_t suitable(const scheduler::Offer& offer, const scheduler::Demand& demand) {
   return static_cast<std::uint32_t>(
       std::count_if(offer.free.begin(), offer.free.end(), [&](const scheduler::FreeSlot& slot) {

@@ -150,15 +150,14 @@ void accept_profile(Transition& t, const Trial& trial, const protocol::ProfileRe
   }
 }
 
-/// Stores one report. An EndReport ends the attempt: `trial.live` is empty afterwards.
+/// Stores one report; its attempt's row is left to the caller, once for many. An EndReport ends the
+/// attempt: `trial.live` is empty afterwards.
 void accept(Transition& t, Trial& trial, const protocol::Report& report) {
   storage::AttemptRow& row = trial.live->row;
   row.acked_sequence = report.sequence;
   row.state = AttemptState::kRunning;
-  t.touch(row);
   if (const auto* started = std::get_if<protocol::StartedReport>(&report.body)) {
     accept_started(t, trial, *started);
-    t.touch(row);
   } else if (const auto* metrics = std::get_if<protocol::MetricReport>(&report.body)) {
     accept_metrics(t, trial, report.wall_ms, *metrics);
     note_step(t, trial, metrics->step);
@@ -194,19 +193,22 @@ void on_reports(Transition& t, Worker& worker, const protocol::Reports& message)
   }
   Trial& trial = *found.trial;
   renew_lease(t, trial, *found.member);
-  std::uint64_t through = trial.live->row.acked_sequence;
+  const std::uint64_t before = trial.live->row.acked_sequence;
+  std::uint64_t through = before;
+  Status sound = Status::ok();
   for (const protocol::Report& report : message.reports) {
     if (report.sequence <= through) continue;  // stored already
     if (report.sequence != through + 1)
       break;  // a gap: the worker resends from the acknowledged one
-    if (const Status sound = check_report(*trial.live, report); !sound.is_ok()) {
-      return drop_attempt(t, trial, worker, message.ref, sound);
-    }
+    sound = check_report(*trial.live, report);
+    if (!sound.is_ok()) break;
     through = report.sequence;
     accept(t, trial, report);
     // Nothing follows the end.
     if (!trial.live || trial.live->members.front().row.ended) break;
   }
+  if (through > before && trial.live) t.touch(trial.live->row);
+  if (!sound.is_ok()) return drop_attempt(t, trial, worker, message.ref, sound);
   t.send(worker.session, protocol::ReportsAck{message.ref, through});
 }
 

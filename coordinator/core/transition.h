@@ -124,6 +124,8 @@ void on_rendezvous(Transition& t, Worker& worker, const protocol::Rendezvous& me
 
 /// False for workers that are away, silent, draining, unfit, in quarantine or paused.
 bool takes_work(const State& state, const Worker& worker);
+/// What the worker would offer if nothing ran there.
+scheduler::Offer whole_offer(const Worker& worker);
 /// What is free there for `trial`: slots that are kept for another are not.
 scheduler::Offer offer_of(const State& state, const Worker& worker, TrialId trial);
 /// Brings the index of offers up to date; after every change of what the above depend on.

@@ -78,6 +78,17 @@ bool takes_work(const State& state, const Worker& worker) {
          !state.deadlines.contains(DeadlineKind::kPause, worker.row.id.value);
 }
 
+scheduler::Offer whole_offer(const Worker& worker) {
+  scheduler::Offer offer;
+  offer.worker = worker.row.id;
+  offer.labels = worker.row.labels;
+  offer.memory_bytes = worker.row.memory_bytes;
+  for (const WorkerSlot& slot : worker.slots) {
+    offer.free.push_back({slot.slot.index, slot.slot.kind, slot.slot.memory_bytes});
+  }
+  return offer;
+}
+
 scheduler::Offer offer_of(const State& state, const Worker& worker, TrialId trial) {
   scheduler::Offer offer;
   offer.worker = worker.row.id;

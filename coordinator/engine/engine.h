@@ -114,10 +114,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// Posts a request event (SubmitSweep, ControlSweep, ControlTrials, DrainWorker,
-  /// ArtifactsChanged); its `request`
-  /// is filled in. `reply` is called exactly once: after the commit, or at once (on the calling
-  /// thread) with kResourceExhausted while the disk is full or too many wait, kUnavailable while
-  /// shutting down.
+  /// ArtifactsChanged); its `request` is filled in. `reply` is called exactly once: after the
+  /// commit, or at once (on the calling thread) with kResourceExhausted while the disk is full or
+  /// too many wait, kUnavailable while shutting down.
   void request(core::Event event, ReplyHandler reply);
 
   /// Opens a session for a worker whose Hello arrived; answers come through `sink`. `done` (here

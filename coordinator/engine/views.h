@@ -34,6 +34,11 @@ struct SweepViewPage {
   std::uint64_t total = 0;
 };
 
+/// Whether entries are left behind the `given` ones that a page from `offset` on has of `total`.
+constexpr bool is_more(std::uint64_t offset, std::uint64_t given, std::uint64_t total) {
+  return offset < total && total - offset > given;
+}
+
 struct TrialViewPage {
   std::vector<TrialView> trials;
   std::uint64_t total = 0;

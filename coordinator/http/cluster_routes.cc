@@ -46,7 +46,7 @@ Result<Json> list_workers(const engine::Views& views, const Arguments& arguments
   return Json{{"workers", std::move(page)},
               {"total", workers.size()},
               {"offset", offset},
-              {"more", offset < workers.size() && workers.size() - offset > given}};
+              {"more", engine::is_more(offset, given, workers.size())}};
 }
 
 Result<Json> list_events(const engine::Views& views, const Arguments& arguments) {

@@ -26,7 +26,7 @@ Result<Json> list_sweeps(const engine::Views& views, const Arguments& arguments)
   return Json{{"sweeps", std::move(page)},
               {"total", sweeps.total},
               {"offset", offset},
-              {"more", offset < sweeps.total && sweeps.total - offset > given}};
+              {"more", engine::is_more(offset, given, sweeps.total)}};
 }
 
 Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {

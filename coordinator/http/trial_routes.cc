@@ -67,7 +67,7 @@ Result<Json> list_trials(const engine::Views& views, const Arguments& arguments)
   const std::uint64_t given = trials.size();
   const bool more = given < page.trials.size() ||
                     (query.after ? given == query.limit && given > 0
-                                 : query.offset < page.total && page.total - query.offset > given);
+                                 : engine::is_more(query.offset, given, page.total));
   return Json{{"trials", std::move(trials)},
               {"total", query.after ? Json(nullptr) : Json(page.total)},
               {"offset", query.offset},

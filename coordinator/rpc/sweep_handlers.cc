@@ -112,7 +112,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListSweeps(Context*,
         std::reverse(out.mutable_sweeps()->pointer_begin(), out.mutable_sweeps()->pointer_end());
         const auto given = static_cast<std::uint64_t>(out.sweeps_size());
         out.set_total(page.total);
-        out.set_more(request.offset() < page.total && page.total - request.offset() > given);
+        out.set_more(engine::is_more(request.offset(), given, page.total));
         return out;
       });
 }
@@ -120,32 +120,31 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListSweeps(Context*,
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSweep(Context*,
                                                            const v1::GetSweepRequest* request,
                                                            v1::GetSweepResponse* response) {
-  return answer(reads_, "GetSweep", response, options_.on_call,
-                [this, request = *request]() -> Result<v1::GetSweepResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(const SweepId id, find(request.sweep()));
-                  TAILOR_ASSIGN_OR_RETURN(const auto view, views_.sweep(id));
-                  v1::GetSweepResponse out;
-                  *out.mutable_sweep() = to_proto(view);
-                  if (request.without_candidates()) return out;
-                  TAILOR_ASSIGN_OR_RETURN(
-                      const auto page,
-                      views_.store().candidate_page(id, request.offset(),
-                                                    page_limit(request.limit(), kPageMax)));
-                  PageBudget budget;
-                  for (const auto& row : page.candidates) {
-                    v1::Candidate candidate = to_proto(row);
-                    if (!budget.take(candidate)) break;
-                    out.add_candidates()->Swap(&candidate);
-                  }
-                  out.set_candidates_total(page.total);
-                  out.set_more(request.offset() < page.total &&
-                               page.total - request.offset() >
-                                   static_cast<std::uint64_t>(out.candidates_size()));
-                  if (request.offset() > 0) return out;
-                  TAILOR_ASSIGN_OR_RETURN(const auto row, views_.store().sweep(id));
-                  out.set_toml(row.toml.substr(0, kTomlBytesMax));
-                  return out;
-                });
+  return answer(
+      reads_, "GetSweep", response, options_.on_call,
+      [this, request = *request]() -> Result<v1::GetSweepResponse> {
+        TAILOR_ASSIGN_OR_RETURN(const SweepId id, find(request.sweep()));
+        TAILOR_ASSIGN_OR_RETURN(const auto view, views_.sweep(id));
+        v1::GetSweepResponse out;
+        *out.mutable_sweep() = to_proto(view);
+        if (request.without_candidates()) return out;
+        TAILOR_ASSIGN_OR_RETURN(
+            const auto page, views_.store().candidate_page(id, request.offset(),
+                                                           page_limit(request.limit(), kPageMax)));
+        PageBudget budget;
+        for (const auto& row : page.candidates) {
+          v1::Candidate candidate = to_proto(row);
+          if (!budget.take(candidate)) break;
+          out.add_candidates()->Swap(&candidate);
+        }
+        out.set_candidates_total(page.total);
+        out.set_more(engine::is_more(
+            request.offset(), static_cast<std::uint64_t>(out.candidates_size()), page.total));
+        if (request.offset() > 0) return out;
+        TAILOR_ASSIGN_OR_RETURN(const auto row, views_.store().sweep(id));
+        out.set_toml(row.toml.substr(0, kTomlBytesMax));
+        return out;
+      });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlSweep(

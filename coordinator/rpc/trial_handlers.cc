@@ -77,16 +77,18 @@ v1::Series series_page(const storage::Series& series, std::uint64_t offset, std:
   return out;
 }
 
-/// Makes the messages of ExportCurves one by one: reads trials a thousand at a time, and of each
-/// its series.
+/// Makes the messages of ExportCurves one by one, from pages of curves; who a trial is comes from
+/// pages of trials, which are read beside them.
 class CurveReader {
  public:
-  CurveReader(const engine::Views& views, SweepId sweep, std::string metric, TrialId after)
-      : views_(views), metric_(std::move(metric)) {
-    query_.sweep = sweep;
-    query_.after = after;
-    query_.limit = kExportTrials;
-    query_.count = false;
+  CurveReader(const engine::Views& views, SweepId sweep, const std::string& metric, TrialId after)
+      : views_(views) {
+    curve_query_.sweep = trial_query_.sweep = sweep;
+    curve_query_.after = after;
+    curve_query_.metric = metric;
+    trial_query_.after = after;
+    trial_query_.limit = kExportTrials;
+    trial_query_.count = false;
   }
 
   Result<std::optional<v1::ExportCurvesResponse>> next() {
@@ -98,52 +100,59 @@ class CurveReader {
         out.add_curves()->Swap(&curves_.front());
         curves_.pop_front();
       }
-      if (trials_.empty()) {
-        if (ended_) break;
-        TAILOR_RETURN_IF_ERROR(read_trials());
-        continue;
-      }
-      TAILOR_RETURN_IF_ERROR(read_curves(trials_.front()));
-      trials_.pop_front();
+      if (ended_) break;
+      TAILOR_RETURN_IF_ERROR(read_curves());
     }
     if (out.curves_size() == 0) return std::optional<v1::ExportCurvesResponse>();
     return out;
   }
 
  private:
-  Status read_trials() {
-    TAILOR_ASSIGN_OR_RETURN(auto page, views_.trials(query_));
-    ended_ = page.trials.size() < kExportTrials;
-    if (!page.trials.empty()) query_.after = page.trials.back().row.id;
-    trials_.assign(std::make_move_iterator(page.trials.begin()),
-                   std::make_move_iterator(page.trials.end()));
+  Status read_curves() {
+    TAILOR_ASSIGN_OR_RETURN(const storage::CurvePage page, views_.store().curves(curve_query_));
+    ended_ = !page.next.has_value();
+    if (page.next) curve_query_.after = *page.next;
+    for (const storage::TrialCurves& curves : page.trials) {
+      TAILOR_RETURN_IF_ERROR(go_to(curves.trial));
+      for (const storage::Series& series : curves.series) add(trials_.front(), series);
+    }
     return Status::ok();
   }
 
-  Status read_curves(const engine::TrialView& trial) {
-    std::vector<std::string> metrics = {metric_};
-    if (metric_.empty()) {
-      TAILOR_ASSIGN_OR_RETURN(metrics, views_.store().metric_names(trial.row.id));
-    }
-    for (const std::string& metric : metrics) {
-      TAILOR_ASSIGN_OR_RETURN(const auto series, views_.store().series(trial.row.id, metric));
-      for (std::uint64_t at = 0; at < series.steps.size(); at += kSeriesPointsMax) {
-        v1::Curve curve;
-        curve.set_trial(trial.row.id.value);
-        curve.set_candidate_name(utf8(trial.candidate_name));
-        curve.set_seed(trial.row.seed);
-        *curve.mutable_series() = series_page(series, at, kSeriesPointsMax);
-        curves_.push_back(std::move(curve));
+  /// Makes `trial` the front of `trials_`. Both kinds of pages are in the order of ids.
+  Status go_to(TrialId trial) {
+    for (;;) {
+      while (!trials_.empty() && trials_.front().row.id < trial) trials_.pop_front();
+      if (!trials_.empty() && trials_.front().row.id == trial) return Status::ok();
+      if (trials_.empty()) {
+        TAILOR_ASSIGN_OR_RETURN(auto page, views_.trials(trial_query_));
+        trials_.assign(std::make_move_iterator(page.trials.begin()),
+                       std::make_move_iterator(page.trials.end()));
+        if (!trials_.empty()) trial_query_.after = trials_.back().row.id;
+      }
+      if (trials_.empty() || trials_.front().row.id > trial) {
+        return {Code::kDataLoss,
+                fmt::format("there are curves of {} and no trial", trial.to_string())};
       }
     }
-    return Status::ok();
+  }
+
+  void add(const engine::TrialView& trial, const storage::Series& series) {
+    for (std::uint64_t at = 0; at < series.steps.size(); at += kSeriesPointsMax) {
+      v1::Curve curve;
+      curve.set_trial(trial.row.id.value);
+      curve.set_candidate_name(utf8(trial.candidate_name));
+      curve.set_seed(trial.row.seed);
+      *curve.mutable_series() = series_page(series, at, kSeriesPointsMax);
+      curves_.push_back(std::move(curve));
+    }
   }
 
   const engine::Views& views_;
-  const std::string metric_;
-  storage::TrialQuery query_;
-  bool ended_ = false;  // no trial is left to read
-  std::deque<engine::TrialView> trials_;
+  storage::CurveQuery curve_query_;
+  storage::TrialQuery trial_query_;
+  bool ended_ = false;                    // no curve is left to read
+  std::deque<engine::TrialView> trials_;  // of the last page, from the current one on
   std::deque<v1::Curve> curves_;
 };
 
@@ -191,9 +200,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ListTrials(Context*,
         const auto given = static_cast<std::uint64_t>(out.trials_size());
         // Behind a trial it is not known how many are left: a full page may be followed by nothing.
         out.set_more(given < page.trials.size() ||
-                     (query.after
-                          ? given == query.limit
-                          : query.offset < page.total && page.total - query.offset > given));
+                     (query.after ? given == query.limit
+                                  : engine::is_more(query.offset, given, page.total)));
         return out;
       });
 }
@@ -212,18 +220,18 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetTrial(Context*,
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSeries(Context*,
                                                             const v1::GetSeriesRequest* request,
                                                             v1::GetSeriesResponse* response) {
-  return answer(reads_, "GetSeries", response, options_.on_call,
-                [this, request = *request]() -> Result<v1::GetSeriesResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(const auto series,
-                                          views_.series(TrialId{request.trial()}, request.metric(),
-                                                        request.points_max()));
-                  v1::GetSeriesResponse out;
-                  *out.mutable_series() = series_page(series, request.offset(), kSeriesPointsMax);
-                  out.set_total(series.steps.size());
-                  out.set_more(request.offset() < series.steps.size() &&
-                               series.steps.size() - request.offset() > kSeriesPointsMax);
-                  return out;
-                });
+  return answer(
+      reads_, "GetSeries", response, options_.on_call,
+      [this, request = *request]() -> Result<v1::GetSeriesResponse> {
+        TAILOR_ASSIGN_OR_RETURN(
+            const auto series,
+            views_.series(TrialId{request.trial()}, request.metric(), request.points_max()));
+        v1::GetSeriesResponse out;
+        *out.mutable_series() = series_page(series, request.offset(), kSeriesPointsMax);
+        out.set_total(series.steps.size());
+        out.set_more(engine::is_more(request.offset(), kSeriesPointsMax, series.steps.size()));
+        return out;
+      });
 }
 
 grpc::ServerWriteReactor<v1::ExportCurvesResponse>* CoordinatorServiceImpl::ExportCurves(

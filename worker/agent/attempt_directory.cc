@@ -125,12 +125,7 @@ Result<AttemptDirectory> AttemptDirectory::create(const std::string& trials_dir,
 
 Status AttemptDirectory::sync() const {
   for (const char* name : {"spec.json", kNote}) {
-    const int fd = ::open(file(name).c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno_status(errno, "open", file(name));
-    const bool done = ::fsync(fd) == 0;
-    const int failure = errno;
-    ::close(fd);
-    if (!done) return errno_status(failure, "sync", file(name));
+    TAILOR_RETURN_IF_ERROR(sync_file(file(name)));
   }
   TAILOR_RETURN_IF_ERROR(sync_directory(path_));
   const std::string trial = path_.substr(0, path_.find_last_of('/'));

@@ -91,9 +91,8 @@ class SessionClient::Stream final
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<Stream> self = std::move(self_);
     post_(SessionClosed{
-        session_, status.ok()
-                      ? Status(Code::kUnavailable, "the coordinator closed the stream")
-                      : Status(static_cast<Code>(status.error_code()), status.error_message())});
+        session_, status.ok() ? Status(Code::kUnavailable, "the coordinator closed the stream")
+                              : protocol::from_grpc(status)});
     const std::lock_guard lock(mutex_);
     done_ = true;
     done_changed_.notify_all();

@@ -32,11 +32,6 @@ constexpr auto kCallLimit = std::chrono::seconds(60);
 constexpr auto kLook = std::chrono::milliseconds(50);    // between two looks at give_up
 constexpr auto kVerifyLimit = std::chrono::minutes(30);  // FinishUpload reads all of it
 
-Status from_grpc(const grpc::Status& status) {
-  if (status.ok()) return Status::ok();
-  return Status(static_cast<Code>(status.error_code()), status.error_message());
-}
-
 /// Keeps a transfer below a rate.
 class Pace {
  public:
@@ -94,7 +89,7 @@ struct ArtifactClient::Impl {
     while (ended.wait_for(kLook) != std::future_status::ready) {
       if (give_up()) context.TryCancel();
     }
-    const Status status = from_grpc(ended.get());
+    const Status status = protocol::from_grpc(ended.get());
     if (!status) return error(status);
     return response;
   }

@@ -176,10 +176,7 @@ Result<Json> live_figure(const Options& options, int rounds) {
               [&](SimulatedWorker& worker, const v1::CoordinatorMessage& message) {
                 if (message.has_reports_ack()) ++acked;
                 if (!message.has_assign()) return;
-                v1::AttemptRef ref;
-                ref.set_trial(message.assign().spec().trial());
-                ref.set_attempt(message.assign().spec().attempt());
-                ref.set_token(message.assign().spec().token());
+                const v1::AttemptRef ref = ref_of(message.assign().spec());
                 trial = ref.trial();
                 v1::WorkerMessage reports;
                 *reports.mutable_reports()->mutable_ref() = ref;

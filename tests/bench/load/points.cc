@@ -18,9 +18,7 @@ class PointLoop {
     const std::scoped_lock lock(worker.held_mutex);
     if (message.has_assign()) {
       HeldTrial held;
-      held.ref.set_trial(message.assign().spec().trial());
-      held.ref.set_attempt(message.assign().spec().attempt());
-      held.ref.set_token(message.assign().spec().token());
+      held.ref = ref_of(message.assign().spec());
       HeldTrial& kept = worker.held[held.ref.trial()] = held;
       ++running;
       for (int i = 0; i < options_.window; ++i) send(worker, kept);

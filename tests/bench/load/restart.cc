@@ -19,9 +19,7 @@ class Filler {
     const std::scoped_lock lock(worker.held_mutex);
     if (message.has_assign()) {
       HeldTrial held;
-      held.ref.set_trial(message.assign().spec().trial());
-      held.ref.set_attempt(message.assign().spec().attempt());
-      held.ref.set_token(message.assign().spec().token());
+      held.ref = ref_of(message.assign().spec());
       HeldTrial& kept = worker.held[held.ref.trial()] = held;
       if (message.assign().spec().sweep_name() == "points") {
         more(worker, kept);

@@ -152,6 +152,14 @@ v1::WorkerMessage report_message(const v1::AttemptRef& ref, v1::Report report) {
   return message;
 }
 
+v1::AttemptRef ref_of(const v1::TrialSpec& spec) {
+  v1::AttemptRef ref;
+  ref.set_trial(spec.trial());
+  ref.set_attempt(spec.attempt());
+  ref.set_token(spec.token());
+  return ref;
+}
+
 v1::Report end_report(std::uint64_t sequence, double loss) {
   v1::Report report;
   report.set_sequence(sequence);

@@ -70,6 +70,8 @@ class SimulatedWorker {
   Stream* stream_ = nullptr;  // deletes itself when gRPC is done with it
 };
 
+/// The attempt that an order is about.
+v1::AttemptRef ref_of(const v1::TrialSpec& spec);
 /// Reports message of one report.
 v1::WorkerMessage report_message(const v1::AttemptRef& ref, v1::Report report);
 /// The end of a trial that completed with `loss`.

@@ -73,9 +73,7 @@ class TrialLoop {
     if (message.has_assign()) {
       if (slot.idle_since > 0 && counting_) assigns.add(now - slot.idle_since);
       Running running;
-      running.ref.set_trial(message.assign().spec().trial());
-      running.ref.set_attempt(message.assign().spec().attempt());
-      running.ref.set_token(message.assign().spec().token());
+      running.ref = ref_of(message.assign().spec());
       {
         const std::scoped_lock lock(worker.held_mutex);
         worker.held[running.ref.trial()] = {running.ref, 0, 0};

@@ -21,9 +21,7 @@ class Duties {
     if (message.has_assign()) {
       const v1::TrialSpec& spec = message.assign().spec();
       HeldTrial held;
-      held.ref.set_trial(spec.trial());
-      held.ref.set_attempt(spec.attempt());
-      held.ref.set_token(spec.token());
+      held.ref = ref_of(spec);
       held.sent = 1;
       {
         const std::scoped_lock lock(worker.held_mutex);
