@@ -526,6 +526,14 @@ Result<std::optional<PrunedTrial>> MemoryStore::pruned(TrialId trial) const {
   return found->second;
 }
 
+Result<std::uint64_t> MemoryStore::trials_without_points(SweepId sweep, TrialId after) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::uint64_t>(
+      std::count_if(pruned_.upper_bound(after), pruned_.end(), [&](const auto& entry) {
+        return entry.second.points_ms > 0 && trials_.at(entry.first).sweep == sweep;
+      }));
+}
+
 void MemoryStore::lose_file() {
   const std::lock_guard lock(mutex_);
   file_lost_ = true;

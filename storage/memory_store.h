@@ -56,6 +56,7 @@ class MemoryStore final : public Store {
                         std::size_t points_max = 0) const override;
   Result<CurvePage> curves(const CurveQuery& query) const override;
   Result<std::optional<PrunedTrial>> pruned(TrialId trial) const override;
+  Result<std::uint64_t> trials_without_points(SweepId sweep, TrialId after) const override;
   Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const override;
   Result<std::vector<ProfileRow>> profile(TrialId trial) const override;
   Result<std::vector<EventRow>> events(std::uint64_t after, std::size_t limit,

@@ -185,4 +185,12 @@ std::optional<PrunedTrial> read_pruned(Connection& db, TrialId trial) {
   return PrunedTrial{query.integer(0), query.integer(1)};
 }
 
+std::uint64_t count_without_points(Connection& db, SweepId sweep, TrialId after) {
+  Query query(db.statement("SELECT count(*) FROM pruned p JOIN trial t ON t.id = p.trial "
+                           "WHERE p.trial > ? AND p.points_ms > 0 AND t.sweep = ?"),
+              after.value, sweep.value);
+  query.next();
+  return query.u64(0);
+}
+
 }  // namespace tailor::storage

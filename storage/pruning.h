@@ -40,5 +40,7 @@ class Pruning {
 
 /// When something of a trial was pruned.
 std::optional<PrunedTrial> read_pruned(Connection& db, TrialId trial);
+/// Trials of the sweep above `after` whose points were pruned.
+std::uint64_t count_without_points(Connection& db, SweepId sweep, TrialId after);
 
 }  // namespace tailor::storage

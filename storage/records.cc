@@ -29,6 +29,10 @@ constexpr Names<TrialState, 6> kTrialStates{{{TrialState::kQueued, "queued"},
 constexpr Names<AttemptState, 3> kAttemptStates{{{AttemptState::kAssigned, "assigned"},
                                                  {AttemptState::kRunning, "running"},
                                                  {AttemptState::kEnded, "ended"}}};
+constexpr Names<QuarantineCause, 4> kQuarantineCauses{{{QuarantineCause::kNone, ""},
+                                                       {QuarantineCause::kTroubles, "troubles"},
+                                                       {QuarantineCause::kLog, "log"},
+                                                       {QuarantineCause::kRequest, "request"}}};
 
 constexpr Names<EventKind, 36> kEventKinds{
     {{EventKind::kSweepSubmitted, "sweep_submitted"},
@@ -171,6 +175,9 @@ struct RowChecker {
 std::string_view sweep_state_name(SweepState state) { return name_of(kSweepStates, state); }
 std::string_view trial_state_name(TrialState state) { return name_of(kTrialStates, state); }
 std::string_view attempt_state_name(AttemptState state) { return name_of(kAttemptStates, state); }
+std::string_view quarantine_cause_name(QuarantineCause cause) {
+  return name_of(kQuarantineCauses, cause);
+}
 
 Result<SweepState> parse_sweep_state(std::string_view name) {
   return parse(kSweepStates, name, "sweep");
@@ -180,6 +187,9 @@ Result<TrialState> parse_trial_state(std::string_view name) {
 }
 Result<AttemptState> parse_attempt_state(std::string_view name) {
   return parse(kAttemptStates, name, "attempt");
+}
+Result<QuarantineCause> parse_quarantine_cause(std::string_view name) {
+  return parse(kQuarantineCauses, name, "quarantine");
 }
 
 std::string_view event_kind_name(EventKind kind) {

@@ -34,13 +34,17 @@ enum class TrialState {
   kCancelled,
 };
 enum class AttemptState { kAssigned, kRunning, kEnded };
+/// What put a worker into quarantine. Only kTroubles ends by itself, when a trial does well there.
+enum class QuarantineCause { kNone, kTroubles, kLog, kRequest };
 
-std::string_view sweep_state_name(SweepState state);      ///< "running", "paused", ...
-std::string_view trial_state_name(TrialState state);      ///< "queued", ...
-std::string_view attempt_state_name(AttemptState state);  ///< "assigned", ...
+std::string_view sweep_state_name(SweepState state);            ///< "running", "paused", ...
+std::string_view trial_state_name(TrialState state);            ///< "queued", ...
+std::string_view attempt_state_name(AttemptState state);        ///< "assigned", ...
+std::string_view quarantine_cause_name(QuarantineCause cause);  ///< "", "troubles", ...
 Result<SweepState> parse_sweep_state(std::string_view name);
 Result<TrialState> parse_trial_state(std::string_view name);
 Result<AttemptState> parse_attempt_state(std::string_view name);
+Result<QuarantineCause> parse_quarantine_cause(std::string_view name);
 inline bool is_open(SweepState s) { return s == SweepState::kRunning || s == SweepState::kPaused; }
 inline bool is_final(TrialState s) { return s != TrialState::kQueued && s != TrialState::kRunning; }
 
@@ -140,6 +144,8 @@ struct WorkerRow {
   std::uint64_t memory_bytes = 0;  ///< of the node; 0 = not known
   std::string quarantine;          ///< why it is given no work; "" = it is given work
   WallMs quarantined_ms = 0;       ///< since when; 0 = it is not
+  QuarantineCause quarantine_cause = QuarantineCause::kNone;
+  WallMs drain_at_ms = 0;  ///< when it is to be drained; 0 = no such time is set
   friend bool operator==(const WorkerRow&, const WorkerRow&) = default;
 };
 

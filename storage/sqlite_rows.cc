@@ -389,16 +389,19 @@ void write_row(Connection& db, const WorkerRow& row) {
   Query(db.statement(
             "INSERT INTO worker (id, name, instance, host, version, slots_json, draining, "
             "first_seen_ms, last_seen_ms, folder, labels_json, memory_bytes, quarantine, "
-            "quarantined_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "quarantined_ms, quarantine_cause, drain_at_ms) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET name = excluded.name, instance = excluded.instance, "
             "host = excluded.host, version = excluded.version, slots_json = excluded.slots_json, "
             "draining = excluded.draining, first_seen_ms = excluded.first_seen_ms, "
             "last_seen_ms = excluded.last_seen_ms, folder = excluded.folder, "
             "labels_json = excluded.labels_json, memory_bytes = excluded.memory_bytes, "
-            "quarantine = excluded.quarantine, quarantined_ms = excluded.quarantined_ms"),
+            "quarantine = excluded.quarantine, quarantined_ms = excluded.quarantined_ms, "
+            "quarantine_cause = excluded.quarantine_cause, drain_at_ms = excluded.drain_at_ms"),
         row.id.value, row.name, row.instance, row.host, row.version, row.slots_json, row.draining,
         row.first_seen_ms, row.last_seen_ms, row.folder, labels, row.memory_bytes, row.quarantine,
-        row.quarantined_ms)
+        row.quarantined_ms, std::string(quarantine_cause_name(row.quarantine_cause)),
+        row.drain_at_ms)
       .run();
 }
 
@@ -655,10 +658,10 @@ std::vector<StartRow> read_starts(Connection& db, SweepId sweep) {
 }
 
 std::vector<WorkerRow> read_workers(Connection& db) {
-  Query query(db.statement(
-      "SELECT id, name, instance, host, version, slots_json, draining, first_seen_ms, "
-      "last_seen_ms, folder, labels_json, memory_bytes, quarantine, quarantined_ms FROM worker "
-      "ORDER BY id"));
+  Query query(
+      db.statement("SELECT id, name, instance, host, version, slots_json, draining, first_seen_ms, "
+                   "last_seen_ms, folder, labels_json, memory_bytes, quarantine, quarantined_ms, "
+                   "quarantine_cause, drain_at_ms FROM worker ORDER BY id"));
   return all<WorkerRow>(query, [](Query& row) {
     WorkerRow worker;
     worker.id = WorkerId{row.u64(0)};
@@ -675,6 +678,8 @@ std::vector<WorkerRow> read_workers(Connection& db) {
     worker.memory_bytes = row.u64(11);
     worker.quarantine = row.text(12);
     worker.quarantined_ms = row.integer(13);
+    worker.quarantine_cause = state_or_corrupt(parse_quarantine_cause(row.text(14)));
+    worker.drain_at_ms = row.integer(15);
     return worker;
   });
 }

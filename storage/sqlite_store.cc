@@ -206,6 +206,11 @@ class SqliteStore final : public Store {
       return read_pruned(db, trial);
     });
   }
+  Result<std::uint64_t> trials_without_points(SweepId sweep, TrialId after) const override {
+    return read([&](Connection& db) -> Result<std::uint64_t> {
+      return count_without_points(db, sweep, after);
+    });
+  }
   Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const override {
     return read([&](Connection& db) -> Result<std::vector<CheckpointRow>> {
       return read_checkpoints(db, trial);

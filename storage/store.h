@@ -228,6 +228,8 @@ class Store {
   virtual Result<CurvePage> curves(const CurveQuery& query) const = 0;
   /// When pruning took a trial's log or points; nullopt: never.
   virtual Result<std::optional<PrunedTrial>> pruned(TrialId trial) const = 0;
+  /// How many trials of the sweep, with ids above `after`, have lost their points to `prune`.
+  virtual Result<std::uint64_t> trials_without_points(SweepId sweep, TrialId after) const = 0;
   virtual Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const = 0;
   /// The work profile of the last attempt that measured one, at its last step; by layer, sub-block,
   /// geometry, statistic.

@@ -177,7 +177,9 @@ std::uint64_t for_each_curve(Context& context, const v1::SweepRef& sweep, const 
     open.reset();
   };
   v1::ExportCurvesResponse message;
+  std::uint64_t pruned = 0;
   while (reader->Read(&message)) {
+    pruned = message.trials_pruned();
     for (auto& curve : *message.mutable_curves()) {
       if (curve.trial() != last) ++trials;
       last = curve.trial();
@@ -192,6 +194,12 @@ std::uint64_t for_each_curve(Context& context, const v1::SweepRef& sweep, const 
   }
   context.check(reader->Finish());
   close();
+  if (pruned > 0) {
+    context.printer().note(
+        fmt::format("{} trials have no curves here: they were pruned ([prune] points of the "
+                    "coordinator)",
+                    pruned));
+  }
   return trials;
 }
 

@@ -80,6 +80,12 @@ void show_trial(Context& context, std::uint64_t id, const Page& page) {
   note_more(out, "attempts",
             more_text(answer.attempts_total(), page.offset,
                       static_cast<std::uint64_t>(answer.attempts_size())));
+  if (answer.logs_pruned_ms() > 0) {
+    out.note(fmt::format("its logs were pruned at {}", local_time(answer.logs_pruned_ms())));
+  }
+  if (answer.points_pruned_ms() > 0) {
+    out.note(fmt::format("its curves were pruned at {}", local_time(answer.points_pruned_ms())));
+  }
   if (answer.checkpoints_size() > 0) {
     const auto& last = answer.checkpoints(answer.checkpoints_size() - 1);
     out.line(

@@ -221,6 +221,9 @@ void add_workers(CLI::App& app, Context& context) {
                {"ID"}},
               rows);
     for (const auto& w : answer.workers()) {
+      if (w.drain_at_ms() > 0) {
+        out.note(fmt::format("{} is to be drained at {}", w.name(), local_time(w.drain_at_ms())));
+      }
       if (w.quarantine().empty()) continue;
       out.note(fmt::format("{} is in quarantine since {}: {}; `tailor release {}` ends that",
                            w.name(), local_time(w.quarantined_ms()), w.quarantine(),

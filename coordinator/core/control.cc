@@ -232,8 +232,20 @@ void on_control_trials(Transition& t, const ControlTrials& event) {
   t.reply(event.request, Status::ok(), std::move(outcome));
 }
 
+void plan_drain(Transition& t, Worker& worker, WallMs at_ms) {
+  if (at_ms == 0) {
+    t.state.deadlines.clear(DeadlineKind::kDrain, worker.row.id.value);
+  } else {
+    t.state.deadlines.set(DeadlineKind::kDrain, worker.row.id.value,
+                          t.now.mono_ms + (at_ms - t.now.wall_ms));
+  }
+  if (worker.row.drain_at_ms == at_ms) return;
+  worker.row.drain_at_ms = at_ms;
+  t.touch(worker);
+}
+
 void drain_worker(Transition& t, Worker& worker, const std::string& reason) {
-  t.state.deadlines.clear(DeadlineKind::kDrain, worker.row.id.value);
+  plan_drain(t, worker, 0);
   if (!worker.row.draining) {
     worker.row.draining = true;
     t.touch(worker);
@@ -253,9 +265,9 @@ void on_drain_worker(Transition& t, const DrainWorker& event) {
   if (wait_ms <= 0) {
     drain_worker(t, found->second, "by request");
   } else {
-    t.state.deadlines.set(DeadlineKind::kDrain, event.worker.value, t.now.mono_ms + wait_ms);
+    plan_drain(t, found->second, event.at_ms);
     t.event(EventKind::kWorkerDrainPlanned, {{}, {}, 0, event.worker},
-            fmt::format("in {} s, unless the coordinator is started anew before", wait_ms / 1'000));
+            fmt::format("in {} s", wait_ms / 1'000));
   }
   t.reply(event.request, Status::ok());
 }

@@ -378,10 +378,11 @@ std::string durable_text(const State& state) {
     const storage::WorkerRow& row = worker.row;
     text += fmt::format(
         "{} {} {} {} {} {} draining={} {} {} folder={} "
-        "labels={} memory={} quarantine='{}' {}\n",
+        "labels={} memory={} quarantine='{}' {} {} drain_at={}\n",
         id.to_string(), row.name, row.instance, row.host, row.version, row.slots_json, row.draining,
         row.first_seen_ms, row.last_seen_ms, row.folder, fmt::join(row.labels, ","),
-        row.memory_bytes, row.quarantine, row.quarantined_ms);
+        row.memory_bytes, row.quarantine, row.quarantined_ms,
+        storage::quarantine_cause_name(row.quarantine_cause), row.drain_at_ms);
   }
   return text;
 }

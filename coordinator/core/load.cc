@@ -306,6 +306,13 @@ void load_quarantine(State& state, const Worker& worker, Now now) {
   state.deadlines.set(DeadlineKind::kPause, worker.row.id.value, now.mono_ms + left);
 }
 
+/// A drain whose time came meanwhile is due at once.
+void load_drain(State& state, const Worker& worker, Now now) {
+  if (worker.row.drain_at_ms == 0) return;
+  const std::int64_t left = std::max<std::int64_t>(worker.row.drain_at_ms - now.wall_ms, 0);
+  state.deadlines.set(DeadlineKind::kDrain, worker.row.id.value, now.mono_ms + left);
+}
+
 /// What its attempts left behind. REQUIRES: the trial is in `state`.
 Status load_history(State& state, Trial& trial, const SweepRows& rows, Now now) {
   static const Attempts kNone;
@@ -547,7 +554,10 @@ Result<State> load(const storage::Snapshot& snapshot, const Options& options, No
     const Status read = install(state, rows, {}, now);
     if (!read.is_ok()) set_aside(state, rows, read.message());
   }
-  for (const auto& [id, worker] : state.workers) load_quarantine(state, worker, now);
+  for (const auto& [id, worker] : state.workers) {
+    load_quarantine(state, worker, now);
+    load_drain(state, worker, now);
+  }
   if (const Status status = check_invariants(state); !status.is_ok()) {
     return error(Code::kDataLoss, "the stored rows contradict each other: " + status.message());
   }

@@ -205,7 +205,7 @@ void introduce(Transition& t, Worker& worker, const SessionOpened& event) {
   const protocol::Hello& hello = event.hello;
   if (worker.row.instance != hello.instance) {
     worker.row.draining = false;  // a new daemon takes work
-    t.state.deadlines.clear(DeadlineKind::kDrain, worker.row.id.value);
+    plan_drain(t, worker, 0);
     worker.unfit.clear();
     worker.silent = false;  // another one lost those leases
     if (worker.row.quarantine.empty()) {

@@ -142,7 +142,7 @@ void worker_trouble(Transition& t, Worker& worker, const LiveAttempt& ended, Tro
 void worker_well(Transition& t, Worker& worker);
 /// The trial that tries a quarantined worker came to a step there.
 void probe_succeeded(Transition& t, Trial& trial);
-void quarantine(Transition& t, Worker& worker, std::string reason);
+void quarantine(Transition& t, Worker& worker, storage::QuarantineCause cause, std::string reason);
 /// Looks for patterns of trouble in what a trainer wrote.
 void watch_log(Transition& t, Worker& worker, LiveAttempt& live, std::string_view news);
 /// True for a quarantine that one trial tries after a time.
@@ -232,6 +232,8 @@ bool applies(TrialAction action, storage::TrialState state);
 void on_drain_worker(Transition& t, const DrainWorker& event);
 void on_artifacts(Transition& t, const ArtifactsChanged& event);
 void drain_worker(Transition& t, Worker& worker, const std::string& reason);
+/// 0: at no time.
+void plan_drain(Transition& t, Worker& worker, WallMs at_ms);
 
 // ---- session.cc
 void on_session_opened(Transition& t, const SessionOpened& event);

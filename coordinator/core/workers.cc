@@ -14,10 +14,10 @@
 
 namespace tailor::core {
 
+using storage::QuarantineCause;
+
 namespace {
 
-constexpr std::string_view kByRequest = "by request: ";
-constexpr std::string_view kByLog = "a log says: ";
 constexpr std::int64_t kProbeMsMax = 86'400'000;
 constexpr std::size_t kLogTailBytes = 4 << 10;
 constexpr std::size_t kLogLineShown = 300;
@@ -52,6 +52,7 @@ void forget_troubles(Worker& worker) {
 
 void release(Transition& t, Worker& worker, std::string why) {
   worker.row.quarantine.clear();
+  worker.row.quarantine_cause = QuarantineCause::kNone;
   worker.row.quarantined_ms = 0;
   worker.may_probe = false;
   t.state.deadlines.clear(DeadlineKind::kPause, worker.row.id.value);
@@ -146,12 +147,12 @@ void lose_lease(Transition& t, Worker& worker) {
 }
 
 bool is_probed(const Worker& worker) {
-  return !worker.row.quarantine.empty() && !worker.row.quarantine.starts_with(kByRequest) &&
-         !worker.row.quarantine.starts_with(kByLog);
+  return worker.row.quarantine_cause == QuarantineCause::kTroubles;
 }
 
-void quarantine(Transition& t, Worker& worker, std::string reason) {
+void quarantine(Transition& t, Worker& worker, QuarantineCause cause, std::string reason) {
   worker.row.quarantine = std::move(reason);
+  worker.row.quarantine_cause = cause;
   worker.row.quarantined_ms = t.now.wall_ms;
   worker.may_probe = false;
   t.touch(worker);
@@ -175,7 +176,7 @@ void worker_trouble(Transition& t, Worker& worker, const LiveAttempt& ended, Tro
   }
   const bool certain = trouble == Trouble::kRefused || worker.trouble_trials.size() > 1;
   if (worker.troubles >= t.state.options.quarantine_after && certain) {
-    return quarantine(t, worker,
+    return quarantine(t, worker, QuarantineCause::kTroubles,
                       fmt::format("{} attempts in a row went wrong there, the last: {}",
                                   worker.troubles, reason));
   }
@@ -216,16 +217,17 @@ void watch_log(Transition& t, Worker& worker, LiveAttempt& live, std::string_vie
     const std::size_t end = std::min(text.find('\n', at), text.size());
     std::string line = text.substr(begin, std::min(end - begin, kLogLineShown));
     if (line.find(pattern) == std::string::npos) line = text.substr(at, kLogLineShown);
-    return quarantine(t, worker,
-                      fmt::format("{}{} (log of {})", kByLog, trim(line), live.row.id.to_string()));
+    return quarantine(
+        t, worker, QuarantineCause::kLog,
+        fmt::format("a log says: {} (log of {})", trim(line), live.row.id.to_string()));
   }
 }
 
 void on_quarantine_worker(Transition& t, const QuarantineWorker& event) {
   Worker* worker = find_worker(t, event.request, event.worker);
   if (worker == nullptr) return;
-  quarantine(t, *worker,
-             std::string(kByRequest) + (event.reason.empty() ? "no reason given" : event.reason));
+  quarantine(t, *worker, QuarantineCause::kRequest,
+             "by request: " + (event.reason.empty() ? "no reason given" : event.reason));
   t.reply(event.request, Status::ok());
 }
 

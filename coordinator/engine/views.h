@@ -57,6 +57,7 @@ struct TrialDetail {
   std::vector<storage::CheckpointRow> checkpoints;
   std::vector<std::string> metrics;
   std::vector<storage::ProfileRow> profile;
+  storage::PrunedTrial pruned;  ///< what of it is no longer there
 };
 
 struct LogPiece {

@@ -100,6 +100,27 @@ struct Metrics::Impl {
                                           .Help("Size of the database with its log")
                                           .Register(registry)
                                           .Add({});
+  prometheus::Gauge& log_bytes = BuildGauge()
+                                     .Name("tailor_storage_log_bytes")
+                                     .Help("Part of the write-ahead log that is in use")
+                                     .Register(registry)
+                                     .Add({});
+  prometheus::Gauge& unsealed = BuildGauge()
+                                    .Name("tailor_storage_unsealed_points")
+                                    .Help("Metric points that are in no chunk yet")
+                                    .Register(registry)
+                                    .Add({});
+  prometheus::Gauge& log_held =
+      BuildGauge()
+          .Name("tailor_storage_log_held")
+          .Help("1 while a reader keeps the write-ahead log from shrinking")
+          .Register(registry)
+          .Add({});
+  prometheus::Gauge& upkeep_fails = BuildGauge()
+                                        .Name("tailor_storage_upkeep_failing")
+                                        .Help("1 while checkpoints, sealing or indexing fail")
+                                        .Register(registry)
+                                        .Add({});
   prometheus::Gauge& started = BuildGauge()
                                    .Name("process_start_time_seconds")
                                    .Help("Unix time at which the coordinator started")
@@ -183,6 +204,11 @@ std::string Metrics::text(const engine::Views& views) {
   if (!impl_->database.empty() && !health.stalled) {
     impl_->database_bytes.Set(file_bytes(impl_->database) + file_bytes(impl_->database + "-wal"));
   }
+  const storage::StoreHealth store = views.store().health();
+  impl_->log_bytes.Set(static_cast<double>(store.log_bytes));
+  impl_->unsealed.Set(static_cast<double>(store.unsealed_points));
+  impl_->log_held.Set(store.log_held_since_ms > 0 ? 1 : 0);
+  impl_->upkeep_fails.Set(store.upkeep.is_ok() ? 0 : 1);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

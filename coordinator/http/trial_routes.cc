@@ -96,7 +96,9 @@ Result<Json> get_trial(const engine::Views& views, const Arguments& arguments) {
               {"metrics", names_of(detail.metrics, offset)},
               {"metrics_total", detail.metrics.size()},
               {"profile", std::move(profile)},
-              {"profile_more", profile_more}};
+              {"profile_more", profile_more},
+              {"logs_pruned_ms", detail.pruned.logs_ms},
+              {"points_pruned_ms", detail.pruned.points_ms}};
 }
 
 Result<Json> get_log(const engine::Views& views, const Arguments& arguments) {

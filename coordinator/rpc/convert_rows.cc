@@ -261,6 +261,8 @@ v1::WorkerInfo to_proto(const engine::WorkerView& view) {
   out.set_devices(utf8(view.devices));
   out.set_quarantine(utf8(view.row.quarantine));
   out.set_quarantined_ms(view.row.quarantined_ms);
+  out.set_quarantine_cause(std::string(storage::quarantine_cause_name(view.row.quarantine_cause)));
+  out.set_drain_at_ms(view.row.drain_at_ms);
   for (const std::string& label : view.row.labels) out.add_labels(utf8(label));
   out.set_memory_bytes(view.row.memory_bytes);
   out.set_folder(utf8(view.row.folder));

@@ -57,6 +57,8 @@ v1::GetTrialResponse trial_page(const engine::TrialDetail& detail, std::uint64_t
   out.set_attempts_total(detail.attempts.size());
   out.set_checkpoints_total(detail.checkpoints.size());
   out.set_metrics_total(metrics);
+  out.set_logs_pruned_ms(detail.pruned.logs_ms);
+  out.set_points_pruned_ms(detail.pruned.points_ms);
   if (offset == 0) out.set_profile_more(!add_profile(detail.profile, budget, out));
   return out;
 }
@@ -82,8 +84,9 @@ v1::Series series_page(const storage::Series& series, std::uint64_t offset, std:
 class CurveReader {
  public:
   CurveReader(const engine::Views& views, SweepId sweep, const std::string& metric, TrialId after)
-      : views_(views) {
-    curve_query_.sweep = trial_query_.sweep = sweep;
+      : views_(views), asked_after_(after) {
+    curve_query_.sweep = sweep;
+    trial_query_.sweep = sweep;
     curve_query_.after = after;
     curve_query_.metric = metric;
     trial_query_.after = after;
@@ -103,7 +106,11 @@ class CurveReader {
       if (ended_) break;
       TAILOR_RETURN_IF_ERROR(read_curves());
     }
-    if (out.curves_size() == 0) return std::optional<v1::ExportCurvesResponse>();
+    if (said_last_) return std::optional<v1::ExportCurvesResponse>();
+    TAILOR_ASSIGN_OR_RETURN(const std::uint64_t pruned,
+                            views_.store().trials_without_points(curve_query_.sweep, asked_after_));
+    out.set_trials_pruned(pruned);
+    said_last_ = true;
     return out;
   }
 
@@ -149,9 +156,11 @@ class CurveReader {
   }
 
   const engine::Views& views_;
+  const TrialId asked_after_;
   storage::CurveQuery curve_query_;
   storage::TrialQuery trial_query_;
-  bool ended_ = false;                    // no curve is left to read
+  bool ended_ = false;  // no curve is left to read
+  bool said_last_ = false;
   std::deque<engine::TrialView> trials_;  // of the last page, from the current one on
   std::deque<v1::Curve> curves_;
 };

@@ -153,6 +153,27 @@ TEST(Migrations, WhatEveryEarlierSchemaHeldIsReadAsItWas) {
   }
 }
 
+TEST(Migrations, TheCauseOfAQuarantineIsReadFromItsOldReason) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    SQLite::Database db(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    ASSERT_TRUE(migrate(db, path, embedded_migrations().first(5)).has_value());
+    db.exec(R"(INSERT INTO worker (id, name, instance, host, version, slots_json, draining,
+      first_seen_ms, last_seen_ms, quarantine) VALUES
+      (1, 'a', 'i', 'h', 'v', '[]', 0, 1, 1, ''),
+      (2, 'b', 'i', 'h', 'v', '[]', 0, 1, 1, 'by request: fan'),
+      (3, 'c', 'i', 'h', 'v', '[]', 0, 1, 1, 'a log says: ECC (log of t1.1)'),
+      (4, 'd', 'i', 'h', 'v', '[]', 0, 1, 1, '3 attempts in a row went wrong there');)");
+  }
+  const auto store = open(path);
+  ASSERT_TRUE(store.has_value()) << status_of(store).to_string();
+  std::vector<QuarantineCause> causes;
+  for (const WorkerRow& row : (*store)->workers().value()) causes.push_back(row.quarantine_cause);
+  EXPECT_THAT(causes, ElementsAre(QuarantineCause::kNone, QuarantineCause::kRequest,
+                                  QuarantineCause::kLog, QuarantineCause::kTroubles));
+}
+
 TEST(Migrations, AnExistingDatabaseIsCopiedFirstAndKeepsItsRows) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.db");

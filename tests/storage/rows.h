@@ -64,7 +64,9 @@ inline WorkerRow make_worker(std::uint64_t id, std::string name = "") {
           {"big", "rack=\"3\""},
           std::uint64_t{1} << 40,
           "three attempts failed to start",
-          15};
+          15,
+          QuarantineCause::kTroubles,
+          2'500'000'000'000};
 }
 
 inline AttemptRow make_attempt(std::uint64_t trial, std::uint32_t number,

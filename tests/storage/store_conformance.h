@@ -665,6 +665,9 @@ TEST_P(StoreConformance, PruningTakesOnlyWhatRulesSayOfTrialsThatHaveEnded) {
   EXPECT_THAT(store().series(TrialId{4}, "loss")->steps, IsEmpty());
   EXPECT_EQ(*store().pruned(TrialId{4}), (PrunedTrial{kNow, kNow}));
   EXPECT_EQ(*store().pruned(TrialId{3}), (PrunedTrial{kNow, 0}));
+  EXPECT_EQ(*store().trials_without_points(SweepId{1}, TrialId{3}), 1u);
+  EXPECT_EQ(*store().trials_without_points(SweepId{1}, TrialId{4}), 0u);
+  EXPECT_EQ(*store().trials_without_points(SweepId{2}, TrialId{}), 0u);
 
   EXPECT_EQ(prune({.logs_bytes_max = 1500}).log_bytes, 1000u);
   EXPECT_THAT((std::vector{log_size(1), log_size(2)}), ElementsAre(1000u, 0u));

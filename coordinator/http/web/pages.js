@@ -239,6 +239,8 @@ pages.trial = async ([id], query) => {
     metric ? h('section', null, h('h2', null, 'Metrics'), h('div', { class: 'tools' }, choose('Metric', 'metric', metric, detail.metrics.map((m) => [m, m]))),
       chart('metric', metric, [{ x: series.steps, y: series.values, mode: 'lines', type: 'scatter', name: escapeLabel(metric) }],
         { showlegend: false, xaxis: { title: { text: 'step' } }, yaxis: { title: { text: escapeLabel(metric) } } })) : null,
+    detail.points_pruned_ms ? h('p', { class: 'muted' }, 'Its curves were pruned at ' + when(detail.points_pruned_ms) + '.') : null,
+    detail.logs_pruned_ms ? h('p', { class: 'muted' }, 'Its logs were pruned at ' + when(detail.logs_pruned_ms) + '.') : null,
     profileSection(detail.profile),
     detail.checkpoints.length ? h('section', null, h('h2', null, 'Checkpoints'), h('div', { class: 'scroll' }, h('table', null,
       h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Step'), h('th', { scope: 'col', class: 'num' }, 'Attempt'), h('th', { scope: 'col', class: 'num' }, 'Size'),

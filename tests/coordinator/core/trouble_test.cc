@@ -280,6 +280,24 @@ TEST(Trouble, ADrainCanBePlannedForATime) {
   EXPECT_EQ(std::get<Reply>(h.last.outward.at(0)).status.code(), Code::kFailedPrecondition);
 }
 
+TEST(Trouble, APlannedDrainIsNotForgottenByARestart) {
+  Harness h;
+  h.submit(trials(1));
+  h.connect("w1", 1);
+  h.connect("w2", 1);
+  h.step(DrainWorker{1, WorkerId{1}, h.now.wall_ms + 25'000});
+  h.step(DrainWorker{2, WorkerId{2}, h.now.wall_ms + 60'000});
+  h.advance(5'000);
+  h.restart();
+  EXPECT_EQ(h.worker("w1").row.drain_at_ms, h.now.wall_ms + 20'000);
+  h.advance(19'999);
+  EXPECT_FALSE(h.worker("w1").row.draining);
+  h.advance(1);
+  EXPECT_TRUE(h.worker("w1").row.draining);
+  EXPECT_EQ(h.worker("w1").row.drain_at_ms, 0);
+  EXPECT_FALSE(h.worker("w2").row.draining);
+}
+
 // 68 trials in back-off must not keep the search from drawing others.
 TEST(Trouble, ASearchGoesOnWhileItsTrialsBackOff) {
   Harness h;

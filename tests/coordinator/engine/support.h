@@ -128,6 +128,9 @@ class GatedStore final : public storage::Store {
   Result<std::optional<storage::PrunedTrial>> pruned(TrialId id) const override {
     return inner.pruned(id);
   }
+  Result<std::uint64_t> trials_without_points(SweepId id, TrialId after) const override {
+    return inner.trials_without_points(id, after);
+  }
   Result<std::vector<storage::SweepRow>> sweeps() const override { return inner.sweeps(); }
   Result<storage::SweepRow> sweep(SweepId id) const override { return inner.sweep(id); }
   Result<storage::SweepRow> sweep_by_name(std::string_view name) const override {

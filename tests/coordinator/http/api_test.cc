@@ -295,6 +295,17 @@ TEST_F(ApiTest, ShowsATrialWithAttemptsCheckpointsMetricsAndProfile) {
   EXPECT_EQ(body.at("candidate").at("architecture").at("d_model"), 32);
 }
 
+TEST_F(ApiTest, SaysWhatOfATrialWasPruned) {
+  submit("taper");
+  run_all();
+  EXPECT_EQ(json("/api/v1/trials/t1").at("points_pruned_ms"), 0);
+  const WallMs later = WallMs{1} << 42;
+  ASSERT_TRUE(store_.prune({.logs_ms = 3'600'000, .points_ms = 3'600'000}, later).has_value());
+  const auto body = json("/api/v1/trials/t1");
+  EXPECT_EQ(body.at("points_pruned_ms"), later);
+  EXPECT_EQ(body.at("logs_pruned_ms"), later);
+}
+
 TEST_F(ApiTest, ThinsSeriesOnTheServerAndWritesNanAsNull) {
   submit("taper");
   run_all();

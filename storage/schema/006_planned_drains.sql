@@ -1,0 +1,10 @@
+-- When it is to be drained, in ms since the epoch; 0 = no such time is set.
+ALTER TABLE worker ADD COLUMN drain_at_ms INTEGER NOT NULL DEFAULT 0;
+
+-- What put it into quarantine: troubles, log, request; '' = it is not. Older rows say it in the reason's first words.
+ALTER TABLE worker ADD COLUMN quarantine_cause TEXT NOT NULL DEFAULT '';
+UPDATE worker SET quarantine_cause = CASE
+  WHEN quarantine = '' THEN ''
+  WHEN quarantine LIKE 'by request: %' THEN 'request'
+  WHEN quarantine LIKE 'a log says: %' THEN 'log'
+  ELSE 'troubles' END;
