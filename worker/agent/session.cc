@@ -16,6 +16,28 @@
 #include "tailor/v1/worker.grpc.pb.h"
 
 namespace tailor::agent {
+namespace {
+
+/// Whether something has ended. Threads: any.
+class Ending {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  bool wait(std::int64_t limit_ms) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return ended_; });
+  }
+
+ private:
+  std::mutex mutex_;  // guards: ended_
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
+}  // namespace
 
 /// One stream. Keeps itself alive from `start` to OnDone.
 class SessionClient::Stream final
@@ -51,11 +73,7 @@ class SessionClient::Stream final
     if (!writing_) StartWritesDone();
   }
 
-  bool wait_done(std::int64_t limit_ms) {
-    std::unique_lock lock(mutex_);
-    return done_changed_.wait_for(lock, std::chrono::milliseconds(limit_ms),
-                                  [this] { return done_; });
-  }
+  bool wait_done(std::int64_t limit_ms) { return ending_->wait(limit_ms); }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -89,13 +107,14 @@ class SessionClient::Stream final
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<Stream> self = std::move(self_);
+    const std::shared_ptr<Ending> ending = ending_;
+    std::shared_ptr<Stream> self = std::move(self_);
     post_(SessionClosed{
         session_, status.ok() ? Status(Code::kUnavailable, "the coordinator closed the stream")
                               : protocol::from_grpc(status)});
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    done_changed_.notify_all();
+    // Who waits may end the program at once: by then gRPC's threads hold nothing of the stream.
+    self.reset();
+    ending->set();
   }
 
   std::uint64_t session() const { return session_; }
@@ -111,14 +130,13 @@ class SessionClient::Stream final
   grpc::ClientContext context_;
   v1::CoordinatorMessage incoming_;
   std::shared_ptr<Stream> self_;
+  const std::shared_ptr<Ending> ending_ = std::make_shared<Ending>();
 
   std::mutex mutex_;  // guards what follows
-  std::condition_variable done_changed_;
   std::deque<v1::WorkerMessage> queue_;  // the front is being written while writing_
   bool writing_ = false;
   bool closed_ = false;  // reading has failed: no new writes
   bool finishing_ = false;
-  bool done_ = false;
 };
 
 struct SessionClient::Impl {

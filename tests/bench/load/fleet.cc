@@ -11,6 +11,9 @@
 #include "protocol/channel.h"
 
 namespace tailor::load {
+
+using protocol::from_grpc;
+
 namespace {
 
 constexpr std::int64_t kCallMs = 60'000;
@@ -18,10 +21,6 @@ constexpr std::int64_t kCallMs = 60'000;
 void give_time(grpc::ClientContext& context) {
   context.set_deadline(
       gpr_time_add(gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_millis(kCallMs, GPR_TIMESPAN)));
-}
-
-Status from_grpc(const grpc::Status& status) {
-  return {static_cast<Code>(status.error_code()), status.error_message()};
 }
 
 }  // namespace

@@ -15,15 +15,20 @@ namespace tailor::load {
 class SimulatedWorker::Stream final
     : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage> {
  public:
-  explicit Stream(SimulatedWorker& worker) : worker_(worker) {}
-
-  void start(v1::WorkerService::Stub& stub, v1::WorkerMessage hello) {
+  /// What is sent before `start` waits behind the hello.
+  Stream(SimulatedWorker& worker, v1::WorkerMessage hello) : worker_(worker) {
     queue_.push_back(std::move(hello));
     writing_ = true;
+  }
+
+  void start(v1::WorkerService::Stub& stub) {
     stub.async()->Session(&context_, this);
     AddHold();  // writes start outside of reactions; released when reading fails
     StartRead(&incoming_);
-    StartWrite(&queue_.front());
+    {
+      const std::scoped_lock lock(mutex_);
+      StartWrite(&queue_.front());
+    }
     StartCall();
   }
   void send(v1::WorkerMessage message) {
@@ -60,10 +65,12 @@ class SimulatedWorker::Stream final
     if (worker.on_closed) worker.on_closed(worker, status);
     {
       const std::scoped_lock lock(worker.mutex_);
-      worker.stream_ = nullptr;
-      worker.closed_.notify_all();
+      worker.stream_ = nullptr;  // nobody sends or cancels any more
     }
-    delete this;
+    delete this;  // before anybody hears of it: the process may end then
+    const std::scoped_lock lock(worker.mutex_);
+    worker.gone_ = true;
+    worker.closed_.notify_all();
   }
 
  private:
@@ -119,14 +126,15 @@ v1::WorkerMessage SimulatedWorker::hello() {
 }
 
 void SimulatedWorker::open() {
-  auto* stream = new Stream(*this);  // deleted in OnDone
+  auto* stream = new Stream(*this, hello());  // deleted in OnDone
+  opened_at_ = steady_seconds();
   {
     const std::scoped_lock lock(mutex_);
     stream_ = stream;
+    gone_ = false;
     open_ = true;
   }
-  opened_at_ = steady_seconds();
-  stream->start(*stub_, hello());
+  stream->start(*stub_);
 }
 
 void SimulatedWorker::send(v1::WorkerMessage message) {
@@ -142,7 +150,7 @@ void SimulatedWorker::cancel() {
 bool SimulatedWorker::wait_closed(double limit_s) {
   std::unique_lock lock(mutex_);
   return closed_.wait_for(lock, std::chrono::duration<double>(limit_s),
-                          [this] { return stream_ == nullptr; });
+                          [this] { return gone_; });
 }
 
 v1::WorkerMessage report_message(const v1::AttemptRef& ref, v1::Report report) {

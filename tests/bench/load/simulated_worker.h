@@ -1,6 +1,5 @@
 // One simulated worker: a gRPC channel and a session stream of its own, by the callback API, so
-// that
-// thousands fit into one process.
+// that thousands fit into one process.
 #pragma once
 
 #include <atomic>
@@ -28,8 +27,7 @@ struct HeldTrial {
 
 /// Threads: `open`, `send`, `close` from any thread; the handlers run on gRPC's threads, those of
 /// one worker one after the other. REQUIRES: handlers are set before `open`; the worker outlives
-/// its
-/// stream (`wait_closed`).
+/// its stream (`wait_closed`).
 class SimulatedWorker {
  public:
   SimulatedWorker(std::string name, const std::string& target, std::uint32_t slots);
@@ -65,8 +63,9 @@ class SimulatedWorker {
   std::unique_ptr<v1::WorkerService::Stub> stub_;
   std::atomic<bool> open_{false};
   double opened_at_ = 0;
-  std::mutex mutex_;  // guards: stream_
+  std::mutex mutex_;  // guards: stream_, gone_
   std::condition_variable closed_;
+  bool gone_ = true;  // no stream is left of this worker, not even a part of one
   Stream* stream_ = nullptr;  // deletes itself when gRPC is done with it
 };
 
