@@ -16,28 +16,6 @@
 #include "tailor/v1/worker.grpc.pb.h"
 
 namespace tailor::agent {
-namespace {
-
-/// Whether something has ended. Threads: any.
-class Ending {
- public:
-  void set() {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-    changed_.notify_all();
-  }
-  bool wait(std::int64_t limit_ms) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::milliseconds(limit_ms), [this] { return ended_; });
-  }
-
- private:
-  std::mutex mutex_;  // guards: ended_
-  std::condition_variable changed_;
-  bool ended_ = false;
-};
-
-}  // namespace
 
 /// One stream. Keeps itself alive from `start` to OnDone.
 class SessionClient::Stream final
@@ -120,6 +98,26 @@ class SessionClient::Stream final
   std::uint64_t session() const { return session_; }
 
  private:
+  /// Whether something has ended. Threads: any.
+  class Ending {
+   public:
+    void set() {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+    }
+    bool wait(std::int64_t limit_ms) {
+      std::unique_lock lock(mutex_);
+      return changed_.wait_for(lock, std::chrono::milliseconds(limit_ms),
+                               [this] { return ended_; });
+    }
+
+   private:
+    std::mutex mutex_;  // guards: ended_
+    std::condition_variable changed_;
+    bool ended_ = false;
+  };
+
   void write_next() {
     writing_ = true;
     StartWrite(&queue_.front());
@@ -132,7 +130,7 @@ class SessionClient::Stream final
   std::shared_ptr<Stream> self_;
   const std::shared_ptr<Ending> ending_ = std::make_shared<Ending>();
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                     // guards what follows
   std::deque<v1::WorkerMessage> queue_;  // the front is being written while writing_
   bool writing_ = false;
   bool closed_ = false;  // reading has failed: no new writes
