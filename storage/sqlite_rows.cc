@@ -572,7 +572,7 @@ Snapshot read_snapshot(Connection& db) {
     Query attempts(
         db.statement(sql_text(kAttemptColumns,
                               "JOIN trial t ON t.id = a.trial WHERE a.state <> 'ended' OR "
-                              "t.state IN ('queued', 'running') "
+                              "(t.state = 'queued' OR t.state = 'running') "
                               "ORDER BY a.id")));
     snapshot.attempts = all<AttemptRow>(attempts, attempt_of);
   }

@@ -52,11 +52,11 @@ void take(Connection& db, Cursor& cursor, std::string_view rest, std::vector<Tri
 std::string_view by_id(std::string_view state) {
   if (state == "queued" || state == "running") {
     return "INDEXED BY trial_open WHERE sweep = ?1 AND state = ?2 AND "
-           "state IN ('queued', 'running')";
+           "(state = 'queued' OR state = 'running')";
   }
   if (state == "stopped" || state == "failed" || state == "cancelled") {
     return "INDEXED BY trial_unsuccessful WHERE sweep = ?1 AND state = ?2 AND "
-           "state IN ('stopped', 'failed', 'cancelled')";
+           "(state = 'stopped' OR state = 'failed' OR state = 'cancelled')";
   }
   return "INDEXED BY trial_by_sweep WHERE sweep = ?1 AND (?2 = '' OR state = ?2)";
 }
