@@ -18,6 +18,7 @@ namespace {
 
 using namespace testing;  // NOLINT
 using test::TemporaryFolder;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<Migration> with_future(std::string_view sql) {
@@ -169,7 +170,8 @@ TEST(Migrations, TheCauseOfAQuarantineIsReadFromItsOldReason) {
   const auto store = open(path);
   ASSERT_TRUE(store.has_value()) << status_of(store).to_string();
   std::vector<QuarantineCause> causes;
-  for (const WorkerRow& row : (*store)->workers().value()) causes.push_back(row.quarantine_cause);
+  const std::vector<WorkerRow> rows = (*store)->workers().value();
+  for (const WorkerRow& row : rows) causes.push_back(row.quarantine_cause);
   EXPECT_THAT(causes, ElementsAre(QuarantineCause::kNone, QuarantineCause::kRequest,
                                   QuarantineCause::kLog, QuarantineCause::kTroubles));
 }
