@@ -16,6 +16,12 @@ namespace {
 // How long the loop sleeps at most before it looks around.
 constexpr std::int64_t kIdleSliceMs = 1'000;
 
+/// What needs no answer at once.
+bool is_beat(const core::Event& event) {
+  const auto* message = std::get_if<core::SessionMessage>(&event);
+  return message != nullptr && std::holds_alternative<protocol::Heartbeat>(message->message);
+}
+
 const Status kShuttingDown(Code::kUnavailable, "the coordinator is shutting down; try again later");
 
 void set_request(core::Event& event, core::RequestId id) {
@@ -95,9 +101,11 @@ void Engine::post_request(core::Event event, ReplyHandler reply, bool again) {
 }
 
 void Engine::post(core::Event event, Extra extra) {
+  const bool beat = is_beat(event);
   mailbox_.post(std::move(event), now(), std::move(extra));
   ++posted_;
-  wake_.notify_one();
+  if (!beat) urgent_ = true;
+  if (!beat || !gathering_) wake_.notify_one();
 }
 
 core::SessionId Engine::open_session(std::shared_ptr<SessionSink> sink, protocol::Hello hello,
@@ -206,6 +214,14 @@ void Engine::tell_health() {
   hooks_.on_health(health());
 }
 
+void Engine::gather(std::unique_lock<std::mutex>& lock) {
+  if (!std::exchange(only_beats_, false) || options_.gather_ms <= 0) return;
+  gathering_ = true;
+  wake_.wait_for(lock, std::chrono::milliseconds(options_.gather_ms),
+                 [this] { return urgent_ || poked_ || stopping_ || !queries_.empty(); });
+  gathering_ = false;
+}
+
 bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Query>& queries) {
   const auto call_at_ms = driver_.call_at_ms();
   const auto publish_s = publish_at_s();
@@ -216,6 +232,7 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
       (options_.stall_ms > 0 && busy_ms >= options_.stall_ms)) {
     round.deaf_ms += busy_ms;
   }
+  gather(lock);
   for (;;) {
     const MonotonicMs before = clock_.now_ms();
     const std::int64_t unpublished_ms =
@@ -236,6 +253,8 @@ bool Engine::take(core::Round& round, std::vector<Extra>& extras, std::vector<Qu
   poked_ = false;
   const core::Now taken = now();
   taken_ms_ = taken.mono_ms;
+  only_beats_ = !urgent_ && !mailbox_.empty();
+  urgent_ = false;
   for (Item& item :
        mailbox_.take(options_.batch_max, options_.batch_weight_max, taken, &round.heard)) {
     ++taken_;

@@ -49,6 +49,8 @@ namespace tailor::engine {
 
 struct Options {
   std::size_t batch_max = 1024;  ///< events of one transaction
+  /// So long heartbeats wait for others of their kind where many come; 0 = not at all.
+  std::int64_t gather_ms = 5;
   /// Rows of one transaction, about: a backlog is taken in rounds that commit in a few hundredths
   /// of a second, so that nobody's acknowledgement waits for all of it.
   std::size_t batch_weight_max = 16'384;
@@ -195,6 +197,9 @@ class Engine {
   void post_request(core::Event event, ReplyHandler reply, bool again);
   /// REQUIRES: mutex_ held, so that times are in the order of the mailbox.
   void post(core::Event event, Extra extra);
+  /// After a round of heartbeats alone: lets more of them come, so that thousands of workers do not
+  /// wake the thread thousands of times a second. Anything else ends the wait.
+  void gather(std::unique_lock<std::mutex>& lock);
   /// Waits for work or time, and takes a round. False when it is time to end.
   bool take(core::Round& round, std::vector<Extra>& extras, std::vector<Query>& queries);
   Status try_commit(const core::Transaction& transaction);
@@ -238,6 +243,9 @@ class Engine {
   std::uint64_t posted_ = 0;  // events so far
   std::uint64_t taken_ = 0;   // ... of which so many left the mailbox
   std::size_t requests_waiting_ = 0;
+  bool urgent_ = false;      // something that is no heartbeat was posted since the last round
+  bool only_beats_ = false;  // the last round was heartbeats
+  bool gathering_ = false;   // the thread needs no waking for heartbeats
   bool poked_ = false;
   bool stopping_ = false;
   bool ended_ = false;  // nobody takes from the mailbox any more
