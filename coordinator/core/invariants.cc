@@ -133,6 +133,21 @@ Status check_offer(const State& state, const Worker& worker) {
   return Status::ok();
 }
 
+/// A quarantine for troubles ends by itself: the next trial that tries the worker is due, may come,
+/// or is there.
+Status check_quarantine(const State& state, const Worker& worker) {
+  if (!is_probed(worker) || worker.may_probe) return Status::ok();
+  if (state.deadlines.contains(DeadlineKind::kPause, worker.row.id.value)) return Status::ok();
+  for (const auto& [deadline, number] : state.deadlines.all(DeadlineKind::kLease)) {
+    const LiveAttempt& live = *state.trials.at(TrialId{number}).live;
+    const bool there =
+        std::any_of(live.members.begin(), live.members.end(),
+                    [&](const Member& member) { return member.row.worker == worker.row.id; });
+    if (live.probe && there) return Status::ok();
+  }
+  return broken("{} is in quarantine, and nothing will ever try it", worker.row.id.to_string());
+}
+
 /// Memory is given out once, like slots.
 Status check_memory(const State& state, const Worker& worker) {
   std::uint64_t kept = 0;
@@ -215,6 +230,7 @@ Status check_workers(const State& state) {
     if (session == state.worker_by_session.end() || session->second != id) {
       return broken("session {} of {} is misfiled", worker.session, name);
     }
+    TAILOR_RETURN_IF_ERROR(check_quarantine(state, worker));
   }
   if (connected != state.worker_by_session.size()) return broken("sessions and workers differ");
   return Status::ok();

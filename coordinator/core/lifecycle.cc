@@ -156,8 +156,8 @@ void retry_or_fail(Transition& t, Trial& trial, const Sweep& sweep, const Outcom
 }
 
 /// What the end says about the workers: trouble, or that they are well.
-void judge_workers(Transition& t, const Trial& trial, const LiveAttempt& live,
-                   const Outcome& outcome, const Verdict& verdict) {
+void judge_by_end(Transition& t, const Trial& trial, const LiveAttempt& live,
+                  const Outcome& outcome, const Verdict& verdict) {
   Worker& there = t.state.workers.at(verdict.worker);
   if (outcome.blame == Outcome::Blame::kWorker) {
     // An order that crossed the news that the worker wants none is nobody's fault.
@@ -170,16 +170,17 @@ void judge_workers(Transition& t, const Trial& trial, const LiveAttempt& live,
   if (verdict.end == EndClass::kInfrastructure && outcome.blame == Outcome::Blame::kTrial) {
     return worker_trouble(t, there, live, Trouble::kInfrastructure, outcome.message);
   }
-  if (lost && !live.probe) return;  // lose_lease has seen to it
+  if (lost) return;  // lose_lease has seen to it
   for (const Member& member : live.members) {
     Worker& worker = t.worker_of(member);
-    if (live.probe && is_probed(worker) && (lost || outcome.blame == Outcome::Blame::kNobody)) {
-      worker.may_probe = true;  // nothing was learned: another one tries
-      refresh(t.state, worker);
-    } else if (!lost && outcome.blame == Outcome::Blame::kTrial) {
-      worker_well(t, worker);
-    }
+    if (!lost && outcome.blame == Outcome::Blame::kTrial) worker_well(t, worker);
   }
+}
+
+void judge_workers(Transition& t, const Trial& trial, const LiveAttempt& live,
+                   const Outcome& outcome, const Verdict& verdict) {
+  judge_by_end(t, trial, live, outcome, verdict);
+  if (live.probe) probe_ended(t, live);
 }
 
 /// Its starts failed: others get their turn, on other workers if there are any.

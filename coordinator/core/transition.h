@@ -147,6 +147,9 @@ void quarantine(Transition& t, Worker& worker, storage::QuarantineCause cause, s
 void watch_log(Transition& t, Worker& worker, LiveAttempt& live, std::string_view news);
 /// True for a quarantine that one trial tries after a time.
 bool is_probed(const Worker& worker);
+/// The attempt that tried quarantined workers has ended: of whom nothing was learned, another one
+/// tries.
+void probe_ended(Transition& t, const LiveAttempt& ended);
 void on_quarantine_worker(Transition& t, const QuarantineWorker& event);
 void on_release_worker(Transition& t, const ReleaseWorker& event);
 

@@ -201,6 +201,17 @@ void probe_succeeded(Transition& t, Trial& trial) {
   }
 }
 
+void probe_ended(Transition& t, const LiveAttempt& ended) {
+  for (const Member& member : ended.members) {
+    Worker& worker = t.worker_of(member);
+    if (!is_probed(worker)) continue;
+    if (t.state.deadlines.contains(DeadlineKind::kPause, worker.row.id.value)) continue;
+    worker.may_probe = true;
+    refresh(t.state, worker);
+    t.placement_changed = true;
+  }
+}
+
 void watch_log(Transition& t, Worker& worker, LiveAttempt& live, std::string_view news) {
   const auto& patterns = t.state.options.quarantine_patterns;
   if (patterns.empty()) return;

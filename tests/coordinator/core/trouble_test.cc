@@ -136,6 +136,93 @@ TEST(Trouble, AQuarantineForTroublesIsTriedAfterARestartToo) {
   EXPECT_EQ(h.workers_of(1), "w1");
 }
 
+// The one trial that tries a quarantined worker teaches nothing: another one tries it.
+TEST(Trouble, AQuarantineEndsByItselfWhenTheProbeWasRefusedByAnUnfitWorker) {
+  Harness h;
+  h.submit(trials(1));
+  const SessionId w = h.connect("w1", 1);
+  const auto beat = [&] {
+    Heartbeat heartbeat{1, {}};
+    if (!h.workers_of(1).empty()) heartbeat.running.push_back(h.live(1));
+    h.send(w, heartbeat);
+  };
+  for (int i = 0; i < 3; ++i) {
+    refuse_all(h, w, "w1");
+    h.advance(100'000);
+    beat();
+  }
+  ASSERT_NE(h.worker("w1").row.quarantine, "");
+  for (int i = 0; i < 40 && h.workers_of(1).empty(); ++i) {
+    h.advance(10'000);
+    beat();
+  }
+  ASSERT_EQ(h.workers_of(1), "w1") << "one tries it";
+  Heartbeat unfit{1, {h.live(1)}};
+  unfit.unfit = "0.5 GiB of disk left, 2 GiB are wanted";
+  h.send(w, unfit);
+  refuse_all(h, w, "w1");
+  EXPECT_EQ(h.workers_of(1), "");
+  beat();  // there is space again
+  EXPECT_EQ(h.workers_of(1), "w1") << explain(h.state, TrialId{1}, h.now);
+}
+
+TEST(Trouble, AQuarantineEndsByItselfWhenTheTrialThatTriedItStartsNowhere) {
+  Harness h;
+  h.options.start_failures = 2;
+  h.state.options = h.options;
+  SweepFile file = trials(2);
+  file.retry = "infrastructure = 5";
+  h.submit(file);
+  const SessionId w = h.connect("w1", 1);
+  const auto next = [&] {
+    for (int i = 0; i < 100 && h.workers_of(1).empty() && h.workers_of(2).empty(); ++i) {
+      h.advance(60'000);
+      h.send(w, Heartbeat{1, {}});
+    }
+    return h.workers_of(1).empty() ? std::uint64_t{2} : std::uint64_t{1};
+  };
+  for (int i = 0; i < 6; ++i) {
+    const std::uint64_t id = next();
+    ASSERT_EQ(h.workers_of(id), "w1") << i << ": " << explain(h.state, TrialId{id}, h.now);
+    h.report(w, h.live(id), 1, {protocol::EndReport{EndClass::kInfrastructure, "no GPU", 0, {}}});
+    EXPECT_EQ(h.worker("w1").row.quarantine.empty(), i < 2) << i;
+  }
+}
+
+TEST(Trouble, AQuarantineEndsByItselfWhenAnotherMemberOfTheProbingGangWasAtFault) {
+  Harness h;
+  h.submit(trials(1, "\ncpus = 1\nnodes = 2"));
+  std::map<std::string, SessionId> at;
+  at["w1"] = h.connect("w1", 1);
+  at["w2"] = h.connect("w2", 1);
+  const auto end_gang = [&](const std::string& bad) {
+    const auto ref = h.live(1);
+    const bool first = h.state.trials.at(TrialId{1}).live->row.worker == h.worker(bad).row.id;
+    const std::string good = bad == "w1" ? "w2" : "w1";
+    h.send(at[bad], Refused{ref, EndClass::kInfrastructure, "no space left on device"});
+    if (first) {
+      h.send(at[good], protocol::MemberEnded{ref, EndClass::kStopped, ""});
+    } else {
+      h.report(at[good], ref, 1, {protocol::EndReport{EndClass::kStopped, "", 0, {}}});
+    }
+  };
+  const auto wait = [&](int times, std::int64_t ms) {
+    for (int i = 0; i < times && h.workers_of(1).empty(); ++i) {
+      h.advance(ms);
+      for (const auto& [name, session] : at) h.send(session, Heartbeat{1, {}});
+    }
+    return !h.workers_of(1).empty();
+  };
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(wait(60, 10'000));
+    end_gang("w1");
+  }
+  ASSERT_NE(h.worker("w1").row.quarantine, "");
+  ASSERT_TRUE(wait(60, 10'000)) << "the gang tries w1";
+  end_gang("w2");
+  EXPECT_TRUE(wait(60, 10'000)) << explain(h.state, TrialId{1}, h.now);
+}
+
 TEST(Trouble, StartsThatFailCostTheWorkerUntilTheTrialIsToBlame) {
   Harness h;
   h.options.start_failure_workers = 2;
