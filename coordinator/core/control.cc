@@ -121,6 +121,7 @@ void act_on(Transition& t, Trial& trial, const ControlTrials& event) {
 void pause(Transition& t, Sweep& sweep) {
   sweep.row.state = SweepState::kPaused;
   t.touch(sweep);
+  t.placement_changed = true;  // nothing is kept for its trials any more
   t.event(EventKind::kSweepPaused, {sweep.row.id, {}, 0, {}}, "");
   for (const TrialId id : running_in(t.state, sweep)) {
     stop_running(t, t.state.trials.at(id), protocol::StopReason::kPaused);
@@ -129,6 +130,7 @@ void pause(Transition& t, Sweep& sweep) {
 
 void resume(Transition& t, Sweep& sweep) {
   sweep.row.state = SweepState::kRunning;
+  sweep.startable_since_ms = t.now.mono_ms;
   t.touch(sweep);
   t.placement_changed = true;
   t.event(EventKind::kSweepResumed, {sweep.row.id, {}, 0, {}}, "");

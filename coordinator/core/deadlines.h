@@ -27,8 +27,9 @@ enum class DeadlineKind : std::uint8_t {
   kPause,    ///< a WorkerId: it may be given work again
   kReserve,  ///< a SweepId: its first trial may have waited too long
   kDrain,    ///< a WorkerId: it is to be drained
+  kRoom,     ///< a SweepId: who could make room for its trials is looked for again
 };
-inline constexpr std::size_t kDeadlineKinds = 8;
+inline constexpr std::size_t kDeadlineKinds = 9;
 
 /// At most one deadline for each (kind, id). Costs: logarithmic, unless said otherwise.
 class Deadlines {

@@ -179,9 +179,18 @@ Status check_priorities(const State& state) {
     if (trial == state.trials.end() || trial->second.row.state != TrialState::kQueued) {
       return broken("slots are kept for {}, which does not wait", id.to_string());
     }
+    const Sweep& sweep = state.sweeps.at(trial->second.row.sweep);
+    if (sweep.row.state != SweepState::kRunning || !has_room(sweep)) {
+      return broken("slots are kept for {}, which may not start", id.to_string());
+    }
     for (const WorkerId worker : reservation.workers) {
       if (state.workers.at(worker).reserved_for != id) {
         return broken("{} keeps nothing for {}", worker.to_string(), id.to_string());
+      }
+      if (takes_work(state, state.workers.at(worker)) &&
+          !scheduler::fits(whole_offer(state.workers.at(worker)), sweep.demand)) {
+        return broken("{} keeps slots for {}, which does not fit there", worker.to_string(),
+                      id.to_string());
       }
     }
   }
@@ -221,6 +230,7 @@ Status check_workers(const State& state) {
     }
     TAILOR_RETURN_IF_ERROR(check_memory(state, worker));
     TAILOR_RETURN_IF_ERROR(check_offer(state, worker));
+    TAILOR_RETURN_IF_ERROR(check_quarantine(state, worker));
     if (worker.reserved_for.valid() && !state.reservations.contains(worker.reserved_for)) {
       return broken("{} keeps slots for nobody", name);
     }
@@ -230,7 +240,6 @@ Status check_workers(const State& state) {
     if (session == state.worker_by_session.end() || session->second != id) {
       return broken("session {} of {} is misfiled", worker.session, name);
     }
-    TAILOR_RETURN_IF_ERROR(check_quarantine(state, worker));
   }
   if (connected != state.worker_by_session.size()) return broken("sessions and workers differ");
   return Status::ok();

@@ -219,8 +219,10 @@ TrialNote note_of(const storage::TrialRow& trial) {
 void set_trial_state(Transition& t, Trial& trial, TrialState next) {
   Sweep& sweep = t.sweep_of(trial);
   const TrialState previous = trial.row.state;
+  const bool had_room = has_room(sweep);
   --sweep.counts[previous];
   ++sweep.counts[next];
+  if (!had_room && has_room(sweep)) sweep.startable_since_ms = t.now.mono_ms;
   std::uint32_t& open = sweep.open_trials[trial.row.candidate];
   if (!storage::is_final(previous) && storage::is_final(next)) --open;
   if (storage::is_final(previous) && !storage::is_final(next)) ++open;

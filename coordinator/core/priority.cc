@@ -1,13 +1,16 @@
 // Room for trials that matter more or have waited too long.
 //
 // A trial of higher priority that finds no slot makes the running one of lowest priority (of those
-// the one that began last) save and stop; that one waits for a slot again, at no cost of retries. A
-// trial of several slots that waited too long has slots kept for it as they become free: on as many
-// workers as it takes, those where least is missing. Slots that are kept are given to nobody else;
-// few trials at once may have them, and none longer than they wait.
+// the one that began last) save and stop, if that one holds what is wanted; it waits for a slot
+// again, at no cost of retries. A trial of several slots, or of memory of the node, that waited too
+// long has slots kept for it as they become free: on as many workers as it takes, those where least
+// is missing. Slots that are kept are given to nobody else; few trials at once may have them, and
+// none longer than they wait and may start.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <tuple>
 
 #include "coordinator/core/transition.h"
@@ -20,8 +23,15 @@ using storage::TrialState;
 
 namespace {
 
-/// Running trials that are looked at to make room for one, at most.
-constexpr std::size_t kVictimsSeenMax = 512;
+/// A search for room that looked at more running trials and found none is not made again at once.
+constexpr std::size_t kLongSearch = 512;
+constexpr std::int64_t kSearchAgainMs = 1'000;
+
+/// What `demand` takes may not become free in one piece: then, without slots that are kept, whoever
+/// takes less comes first, for ever.
+bool gathers(const scheduler::Demand& demand) {
+  return demand.all_slots() > 1 || demand.memory_bytes > 0;
+}
 
 bool is_ready(const Sweep& sweep, const Trial& trial) {
   return sweep.row.state == SweepState::kRunning &&
@@ -53,48 +63,104 @@ void reserve(Transition& t, const Trial& trial, std::vector<WorkerId> workers) {
           fmt::format("slots of {} are kept for it as they become free", names));
 }
 
+bool suits(const scheduler::FreeSlot& slot, const scheduler::Demand& demand) {
+  return slot.kind == demand.kind && slot.memory_bytes >= demand.slot_memory_bytes;
+}
+
 std::uint32_t suitable(const scheduler::Offer& offer, const scheduler::Demand& demand) {
   return static_cast<std::uint32_t>(
-      std::count_if(offer.free.begin(), offer.free.end(), [&](const scheduler::FreeSlot& slot) {
-        return slot.kind == demand.kind && slot.memory_bytes >= demand.slot_memory_bytes;
-      }));
+      std::count_if(offer.free.begin(), offer.free.end(),
+                    [&](const scheduler::FreeSlot& slot) { return suits(slot, demand); }));
+}
+
+/// Since when the trial waits for nothing but slots.
+MonotonicMs waiting_since(const Sweep& sweep, const Trial& trial) {
+  return std::max(trial.ready_since_ms, sweep.startable_since_ms);
+}
+
+/// What one running trial holds of one worker.
+struct Share {
+  TrialId trial;
+  std::vector<scheduler::FreeSlot> slots;  ///< that suit
+  std::uint64_t memory_bytes = 0;
+};
+
+void add_share(scheduler::Offer& offer, const Share& share) {
+  offer.free.insert(offer.free.end(), share.slots.begin(), share.slots.end());
+  offer.memory_bytes += share.memory_bytes;
+}
+
+/// The trial's slots of `worker` that suit, and its memory if memory is wanted. Nothing of both: it
+/// would be stopped in vain.
+Share share_of(const State& state, const Trial& trial, const Worker& worker,
+               const scheduler::Demand& demand) {
+  Share share;
+  share.trial = trial.row.id;
+  for (const WorkerSlot& slot : worker.slots) {
+    if (slot.held_by != trial.live->row.id) continue;
+    const scheduler::FreeSlot freed{slot.slot.index, slot.slot.kind, slot.slot.memory_bytes};
+    if (suits(freed, demand)) share.slots.push_back(freed);
+  }
+  if (demand.memory_bytes > 0) {
+    share.memory_bytes = state.sweeps.at(trial.row.sweep).demand.memory_bytes;
+  }
+  return share;
+}
+
+/// True where the end of a single trial makes enough free: then fair shares decide who comes next.
+bool waits_for_one_end(const State& state, const Worker& worker, const scheduler::Offer& free,
+                       const scheduler::Demand& demand) {
+  return std::any_of(worker.slots.begin(), worker.slots.end(), [&](const WorkerSlot& slot) {
+    if (!slot.held_by) return false;
+    scheduler::Offer then = free;
+    add_share(then, share_of(state, state.trials.at(slot.held_by->trial), worker, demand));
+    return scheduler::fits(then, demand);
+  });
 }
 
 /// Keeps slots for the first trial of the sweep. Cost: linear in the workers; once in
 /// `reserve_after_ms` for a sweep whose trials do not fit.
 void reserve_for(Transition& t, const Sweep& sweep, const Trial& trial) {
-  std::vector<std::pair<std::uint32_t, WorkerId>> able;  // the fewest slots missing first
+  // The fewest slots missing first, then the least memory.
+  std::vector<std::tuple<std::uint32_t, std::uint64_t, WorkerId>> able;
   const std::string folder = checkpoint_folder(t.state, trial);
   for (const auto& [session, id] : t.state.worker_by_session) {
     const Worker& worker = t.state.workers.at(id);
     if (!takes_work(t.state, worker) || worker.reserved_for.valid()) continue;
     if (!worker.row.quarantine.empty()) continue;
     if (!scheduler::fits(whole_offer(worker), sweep.demand)) continue;
-    const std::uint32_t free = suitable(offer_of(t.state, worker, {}), sweep.demand);
+    const scheduler::Offer offer = offer_of(t.state, worker, {});
+    const std::uint32_t free = suitable(offer, sweep.demand);
+    if (sweep.demand.all_slots() == 1 && waits_for_one_end(t.state, worker, offer, sweep.demand)) {
+      return;
+    }
+    const std::uint64_t memory = sweep.demand.memory_bytes;
     // One that can read its checkpoint comes first, whatever is missing there.
     const bool near = !folder.empty() && folder_of(worker) == folder;
-    able.emplace_back(near ? 0 : 1 + sweep.demand.slots - std::min(free, sweep.demand.slots), id);
+    able.emplace_back(near ? 0 : 1 + sweep.demand.slots - std::min(free, sweep.demand.slots),
+                      memory - std::min(offer.memory_bytes, memory), id);
   }
   if (able.size() < sweep.demand.workers) return;
   std::sort(able.begin(), able.end());
   std::vector<WorkerId> workers;
-  for (std::uint32_t i = 0; i < sweep.demand.workers; ++i) workers.push_back(able[i].second);
+  for (std::uint32_t i = 0; i < sweep.demand.workers; ++i)
+    workers.push_back(std::get<WorkerId>(able[i]));
   reserve(t, trial, std::move(workers));
 }
 
 void reserve_slots(Transition& t) {
   for (const SweepId id : t.state.open_sweeps) {
     Sweep& sweep = t.state.sweeps.at(id);
-    if (sweep.demand.all_slots() < 2 || sweep.ready.empty()) continue;
-    if (sweep.row.state != SweepState::kRunning) continue;
+    if (!gathers(sweep.demand) || sweep.ready.empty()) continue;
+    if (sweep.row.state != SweepState::kRunning || !has_room(sweep)) continue;
     const Trial& trial = t.state.trials.at(sweep.ready.begin()->second);
     if (t.state.reservations.contains(trial.row.id)) continue;
     if (sweep.reserve_due && t.state.reservations.size() < t.state.options.reservations_max &&
-        t.now.mono_ms - trial.ready_since_ms >= t.state.options.reserve_after_ms) {
+        t.now.mono_ms - waiting_since(sweep, trial) >= t.state.options.reserve_after_ms) {
       reserve_for(t, sweep, trial);
     }
     if (sweep.reserve_due || !t.state.deadlines.contains(DeadlineKind::kReserve, id.value)) {
-      const MonotonicMs first = trial.ready_since_ms + t.state.options.reserve_after_ms;
+      const MonotonicMs first = waiting_since(sweep, trial) + t.state.options.reserve_after_ms;
       const MonotonicMs next = t.now.mono_ms + t.state.options.reserve_after_ms;
       t.state.deadlines.set(DeadlineKind::kReserve, id.value, first > t.now.mono_ms ? first : next);
     }
@@ -106,55 +172,85 @@ void reserve_slots(Transition& t) {
 struct Room {
   std::vector<TrialId> victims;
   std::vector<WorkerId> workers;
+  std::size_t looked_at = 0;  ///< running trials
 };
 
+/// A worker with what its victims would free.
+struct Gain {
+  scheduler::Offer offer;  ///< what is free now
+  scheduler::Offer with;   ///< and with all shares
+  std::vector<Share> shares;
+};
+
+/// Those without which it would not fit; of those that could stand for each other, the first. Cost:
+/// quadratic in the shares, of which a worker has no more than slots.
+std::vector<TrialId> needed(const Gain& gain, const scheduler::Demand& demand) {
+  std::vector<bool> taken(gain.shares.size(), true);
+  // Without the last one it did not fit.
+  for (std::size_t i = gain.shares.size() - 1; i-- > 0;) {
+    taken[i] = false;
+    scheduler::Offer without = gain.offer;
+    for (std::size_t j = 0; j < taken.size(); ++j) {
+      if (taken[j]) add_share(without, gain.shares[j]);
+    }
+    taken[i] = !scheduler::fits(without, demand);
+  }
+  std::vector<TrialId> trials;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (taken[i]) trials.push_back(gain.shares[i].trial);
+  }
+  return trials;
+}
+
 /// Who must stop so that `demand` fits, of the trials below `priority`; no victims when that would
-/// not be enough. Cost: linear in the victims looked at.
+/// not be enough. Cost: linear in the trials below `priority`; hardly anything for those of another
+/// kind of slots, unless memory is wanted.
 Room find_room(const State& state, const scheduler::Demand& demand, std::int64_t priority) {
-  struct Gain {
-    scheduler::Offer offer;
-    std::vector<TrialId> victims;
-  };
-  std::map<WorkerId, Gain> gains;
+  std::map<WorkerId, std::optional<Gain>> gains;  // nullopt: no room can be made there
   Room room;
   // Workers where it fits already count too: a gang needs several.
   scheduler::Demand fewer = demand;
   for (--fewer.workers; fewer.workers > 0 && room.workers.empty(); --fewer.workers) {
     room.workers = state.offers.choose(fewer, {});
   }
-  std::size_t seen = 0;
+  for (const WorkerId id : room.workers) gains[id] = std::nullopt;
+  const auto gain_at = [&](const Worker& worker) -> std::optional<Gain>& {
+    const auto [found, is_new] = gains.try_emplace(worker.row.id);
+    if (is_new && takes_work(state, worker) && !worker.reserved_for.valid() &&
+        scheduler::fits(whole_offer(worker), demand)) {
+      const scheduler::Offer offer = offer_of(state, worker, {});
+      found->second = Gain{offer, offer, {}};
+    }
+    return found->second;
+  };
   for (const Preemptible& entry : state.preemptible) {
-    if (entry.priority >= priority || ++seen > kVictimsSeenMax) break;
-    const LiveAttempt& live = *state.trials.at(entry.trial).live;
-    if (live.stop_reason != StopReason::kNone) continue;
-    const std::uint64_t memory =
-        state.sweeps.at(state.trials.at(entry.trial).row.sweep).demand.memory_bytes;
-    for (const Member& member : live.members) {
-      const WorkerId id = member.row.worker;
-      const Worker& worker = state.workers.at(id);
-      if (member.row.ended || !takes_work(state, worker) || worker.reserved_for.valid()) continue;
-      if (std::count(room.workers.begin(), room.workers.end(), id) > 0) continue;
-      Gain& gain = gains.try_emplace(id, Gain{offer_of(state, worker, {}), {}}).first->second;
-      for (const WorkerSlot& slot : worker.slots) {
-        if (slot.held_by == live.row.id) {
-          gain.offer.free.push_back({slot.slot.index, slot.slot.kind, slot.slot.memory_bytes});
-        }
-      }
-      gain.offer.memory_bytes += memory;
-      gain.victims.push_back(entry.trial);
-      if (!scheduler::fits(gain.offer, demand)) continue;
-      room.workers.push_back(id);
-      room.victims.insert(room.victims.end(), gain.victims.begin(), gain.victims.end());
-      if (room.workers.size() == demand.workers) {
-        std::sort(room.workers.begin(), room.workers.end());
-        std::sort(room.victims.begin(), room.victims.end());
-        room.victims.erase(std::unique(room.victims.begin(), room.victims.end()),
-                           room.victims.end());
-        return room;
-      }
+    if (entry.priority >= priority) break;
+    if (entry.kind != demand.kind && demand.memory_bytes == 0) continue;
+    ++room.looked_at;
+    const Trial& trial = state.trials.at(entry.trial);
+    if (trial.live->stop_reason != StopReason::kNone) continue;
+    for (const Member& member : trial.live->members) {
+      if (member.row.ended) continue;
+      const Worker& worker = state.workers.at(member.row.worker);
+      std::optional<Gain>& gain = gain_at(worker);
+      if (!gain) continue;
+      Share share = share_of(state, trial, worker, demand);
+      if (share.slots.empty() && share.memory_bytes == 0) continue;
+      add_share(gain->with, share);
+      gain->shares.push_back(std::move(share));
+      if (!scheduler::fits(gain->with, demand)) continue;
+      const std::vector<TrialId> victims = needed(*gain, demand);
+      gain.reset();
+      room.workers.push_back(worker.row.id);
+      room.victims.insert(room.victims.end(), victims.begin(), victims.end());
+      if (room.workers.size() < demand.workers) continue;
+      std::sort(room.workers.begin(), room.workers.end());
+      std::sort(room.victims.begin(), room.victims.end());
+      room.victims.erase(std::unique(room.victims.begin(), room.victims.end()), room.victims.end());
+      return room;
     }
   }
-  return {};
+  return {{}, {}, room.looked_at};
 }
 
 void stop_for(Transition& t, Trial& trial, const Room& room) {
@@ -182,15 +278,23 @@ void preempt_for(Transition& t, Sweep& sweep) {
     const std::int64_t priority = priority_of(sweep, trial);
     if (t.state.preemptible.empty() || t.state.preemptible.begin()->priority >= priority) return;
     if (t.state.making_room.size() >= t.state.options.preempting_max) return;
+    if (t.state.deadlines.contains(DeadlineKind::kRoom, sweep.row.id.value)) return;
     const Room room = find_room(t.state, sweep.demand, priority);
-    if (room.victims.empty()) return;
+    if (room.victims.empty()) {
+      if (room.looked_at > kLongSearch) {
+        t.state.deadlines.set(DeadlineKind::kRoom, sweep.row.id.value,
+                              t.now.mono_ms + kSearchAgainMs);
+      }
+      return;
+    }
     stop_for(t, trial, room);
-    // Several slots do not become free at once: nobody else may take the first of them. A worker
+    // What is freed in pieces is not there at once: nobody else may take the first of them. A worker
     // keeps slots for one trial only: one that does already has more than that trial needs.
     const bool kept = std::any_of(room.workers.begin(), room.workers.end(), [&](WorkerId worker) {
       return t.state.workers.at(worker).reserved_for.valid();
     });
-    if (sweep.demand.all_slots() > 1 && !kept && !t.state.reservations.contains(id)) {
+    const bool pieces = sweep.demand.all_slots() > 1 || room.victims.size() > 1;
+    if (pieces && !kept && !t.state.reservations.contains(id)) {
       reserve(t, trial, room.workers);
     }
   }
@@ -219,44 +323,93 @@ std::int64_t priority_of(const Sweep& sweep, const Trial& trial) {
 }
 
 Preemptible preemptible_of(const Sweep& sweep, const Trial& trial) {
-  return {priority_of(sweep, trial), ~trial.live->row.token, trial.row.id};
+  return {priority_of(sweep, trial), ~trial.live->row.token, trial.row.id, sweep.demand.kind};
 }
 
-void prune_reservations(Transition& t) {
+bool prune_reservations(Transition& t) {
   std::vector<TrialId> idle;
   for (const auto& [id, reservation] : t.state.reservations) {
     const auto trial = t.state.trials.find(id);
-    const bool waits =
-        trial != t.state.trials.end() && is_ready(t.sweep_of(trial->second), trial->second);
-    const bool holds = std::all_of(
-        reservation.workers.begin(), reservation.workers.end(),
-        [&](WorkerId worker) { return takes_work(t.state, t.state.workers.at(worker)); });
+    if (trial == t.state.trials.end()) {
+      idle.push_back(id);
+      continue;
+    }
+    const Sweep& sweep = t.sweep_of(trial->second);
+    const bool waits = is_ready(sweep, trial->second) && has_room(sweep);
+    const bool holds =
+        std::all_of(reservation.workers.begin(), reservation.workers.end(), [&](WorkerId on) {
+          const Worker& worker = t.state.workers.at(on);
+          return takes_work(t.state, worker) && scheduler::fits(whole_offer(worker), sweep.demand);
+        });
     if (!waits || !holds) idle.push_back(id);
   }
   for (const TrialId id : idle) drop_reservation(t.state, id);
+  return !idle.empty();
 }
+
+namespace {
+
+/// Reservations of less than `priority` on workers where one share of `demand` would fit, those of
+/// lowest priority first.
+std::vector<TrialId> reservations_below(Transition& t, const scheduler::Demand& demand,
+                                        std::int64_t priority) {
+  std::vector<std::pair<std::int64_t, TrialId>> below;
+  for (const auto& [kept_for, reservation] : t.state.reservations) {
+    const Trial& trial = t.state.trials.at(kept_for);
+    const std::int64_t its = priority_of(t.sweep_of(trial), trial);
+    if (its >= priority) continue;
+    const bool fits =
+        std::any_of(reservation.workers.begin(), reservation.workers.end(), [&](WorkerId worker) {
+          return scheduler::fits(offer_of(t.state, t.state.workers.at(worker), kept_for), demand);
+        });
+    if (fits) below.emplace_back(its, kept_for);
+  }
+  std::sort(below.begin(), below.end());
+  std::vector<TrialId> trials;
+  for (const auto& [its, trial] : below) trials.push_back(trial);
+  return trials;
+}
+
+/// Those of `below` without which `trial` could be placed now; empty when it could not.
+std::vector<TrialId> in_the_way(State& state, const Sweep& sweep, const Trial& trial,
+                                const std::vector<TrialId>& below) {
+  std::vector<WorkerId> shown;
+  std::vector<WorkerId> found;
+  for (const TrialId id : below) {
+    for (const WorkerId worker : state.reservations.at(id).workers) {
+      if (!takes_work(state, state.workers.at(worker))) continue;
+      state.offers.set(offer_of(state, state.workers.at(worker), id));
+      shown.push_back(worker);
+    }
+    found = find_workers(state, sweep, trial);
+    if (!found.empty()) break;
+  }
+  for (const WorkerId worker : shown) refresh(state, state.workers.at(worker));
+  std::set<TrialId> kept_for;
+  for (const WorkerId worker : found) {
+    if (std::count(shown.begin(), shown.end(), worker) == 0) continue;
+    kept_for.insert(state.workers.at(worker).reserved_for);
+  }
+  return {kept_for.begin(), kept_for.end()};
+}
+
+}  // namespace
 
 bool yield_reservations(Transition& t) {
   if (t.state.reservations.empty()) return false;
-  std::set<TrialId> yielding;
   for (const SweepId id : t.state.open_sweeps) {
     const Sweep& sweep = t.state.sweeps.at(id);
     if (sweep.row.state != SweepState::kRunning || sweep.ready.empty() || !has_room(sweep))
       continue;
-    const std::int64_t first = std::int64_t{sweep.row.priority} - sweep.ready.begin()->first;
-    for (const auto& [kept_for, reservation] : t.state.reservations) {
-      const Trial& trial = t.state.trials.at(kept_for);
-      if (priority_of(t.sweep_of(trial), trial) >= first) continue;
-      const bool fits =
-          std::any_of(reservation.workers.begin(), reservation.workers.end(), [&](WorkerId worker) {
-            return scheduler::fits(offer_of(t.state, t.state.workers.at(worker), kept_for),
-                                   sweep.demand);
-          });
-      if (fits) yielding.insert(kept_for);
-    }
+    const Trial& first = t.state.trials.at(sweep.ready.begin()->second);
+    const std::vector<TrialId> below =
+        reservations_below(t, sweep.demand, priority_of(sweep, first));
+    if (below.empty()) continue;
+    const std::vector<TrialId> yielding = in_the_way(t.state, sweep, first, below);
+    for (const TrialId kept_for : yielding) drop_reservation(t.state, kept_for);
+    if (!yielding.empty()) return true;
   }
-  for (const TrialId id : yielding) drop_reservation(t.state, id);
-  return !yielding.empty();
+  return false;
 }
 
 void forget_room(State& state, Trial& trial) {

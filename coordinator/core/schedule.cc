@@ -26,7 +26,8 @@ std::set<WorkerId> failed_on(const Trial& trial) {
   return workers;
 }
 
-/// The workers for `trial` now; empty when there are none.
+}  // namespace
+
 std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial) {
   const std::set<WorkerId> avoid = failed_on(trial);
   scheduler::Preference preference;
@@ -59,6 +60,8 @@ std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const
   }
   return workers;
 }
+
+namespace {
 
 /// The wait has an end from when the trial could start over elsewhere: before, nothing is lost by
 /// it.
@@ -154,6 +157,7 @@ std::size_t place(Transition& t) {
   }
 }
 
+/// One search may use up all draws of a transaction: in the next one those behind it come first.
 void refill_all(Transition& t) {
   const std::vector<SweepId> open(t.state.open_sweeps.begin(), t.state.open_sweeps.end());
   for (const SweepId id : open) refill(t, t.state.sweeps.at(id));
@@ -205,7 +209,7 @@ void schedule(Transition& t) {
     do {
       refill_all(t);
     } while (place(t) > 0);
-  } while (yield_reservations(t));
+  } while (prune_reservations(t) || yield_reservations(t));
   make_room(t);
 }
 

@@ -151,6 +151,8 @@ struct Sweep {
   scheduler::Demand demand;  ///< what each of its trials takes; follows from `spec`
   bool reserve_due = false;  ///< its first trial has waited long enough to have slots kept
   std::map<storage::TrialState, std::uint64_t> counts;
+  /// When `resources.parallel`, or a pause, last began to let a trial start; 0 = it always did.
+  MonotonicMs startable_since_ms = 0;
 
   std::uint64_t count(storage::TrialState state) const {
     const auto found = counts.find(state);
@@ -217,6 +219,7 @@ struct Preemptible {
   std::uint64_t newest = 0;  ///< larger for older attempts: what began last is stopped first
   TrialId trial;
   friend auto operator<=>(const Preemptible&, const Preemptible&) = default;
+  protocol::DeviceKind kind = protocol::DeviceKind::kCpu;  ///< of its slots
 };
 
 struct State {

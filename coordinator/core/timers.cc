@@ -92,6 +92,12 @@ void begin_drains(Transition& t) {
   }
 }
 
+void look_for_room(Transition& t) {
+  while (t.state.deadlines.take_due(DeadlineKind::kRoom, t.now.mono_ms)) {
+    t.placement_changed = true;  // schedule() looks
+  }
+}
+
 }  // namespace
 
 void on_tick(Transition& t) {
@@ -103,6 +109,7 @@ void on_tick(Transition& t) {
   end_pauses(t);
   consider_reserving(t);
   begin_drains(t);
+  look_for_room(t);
 }
 
 void on_stalled(Transition& t, const Stalled& event) {

@@ -158,9 +158,10 @@ void on_release_worker(Transition& t, const ReleaseWorker& event);
 std::int64_t priority_of(const Sweep& sweep, const Trial& trial);
 /// Where a running trial stands among those that may be stopped.
 Preemptible preemptible_of(const Sweep& sweep, const Trial& trial);
-/// Gives back what was kept for trials that do not wait any more.
-void prune_reservations(Transition& t);
-/// Gives back what is kept for trials of lower priority than one that waits and would fit there;
+/// Gives back what is kept for trials that may not start, or where they fit no more; false when
+/// there is no such.
+bool prune_reservations(Transition& t);
+/// Gives back what is kept for trials of lower priority than one that could then be placed whole;
 /// false when there is no such.
 bool yield_reservations(Transition& t);
 /// The trial does not wait any more: what was kept and stopped for it is forgotten.
@@ -261,6 +262,8 @@ bool has_room(const Sweep& sweep);
 /// Whether the artifact store has the newest checkpoint of `trial`, or a newer one.
 bool can_be_fetched(const Trial& trial);
 /// The trials folder in which the trial's checkpoint lies; "" = none, or it can be fetched.
+/// The workers for `trial` now; empty when there are none.
+std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial);
 std::string checkpoint_folder(const State& state, const Trial& trial);
 /// True while the trial should not start anywhere but near its checkpoint: for a time someone may
 /// come or become free who can read it.

@@ -290,6 +290,207 @@ TEST(Reservation, MovesWhenItsWorkerGoes) {
 }
 
 // What the end of a trial costs does not depend on how many workers are connected.
+/// A heartbeat of every worker that is named, for all that runs on it.
+void beat_all(Harness& h, const std::map<std::string, SessionId>& sessions) {
+  for (const auto& [name, session] : sessions) {
+    Heartbeat heartbeat{1, {}};
+    for (const std::uint64_t id : running(h)) {
+      const LiveAttempt& live = *h.state.trials.at(TrialId{id}).live;
+      for (const Member& member : live.members) {
+        const bool there = h.state.workers.at(member.row.worker).row.name == name;
+        if (there && !member.row.ended) heartbeat.running.push_back(h.live(id));
+      }
+    }
+    h.send(session, heartbeat);
+  }
+}
+
+/// A small trial of `worker` ends every ten seconds, until `large` runs or two hours are over.
+void end_small_ones(Harness& h, const std::map<std::string, SessionId>& at,
+                    const std::string& worker, std::uint64_t large) {
+  for (int i = 0; i < 720 && h.workers_of(large).empty(); ++i) {
+    beat_all(h, at);
+    for (const std::uint64_t id : running(h)) {
+      if (h.workers_of(id) != worker) continue;
+      h.finish(at.at(worker), id, EndClass::kCompleted);
+      break;
+    }
+    h.advance(10'000);
+  }
+}
+
+TEST(Reservation, MovesWhenItsWorkerComesBackTooSmall) {
+  Harness h;
+  h.submit(named("small", 900));
+  std::map<std::string, SessionId> at;
+  at["w1"] = h.connect(hello("w1", 2));
+  at["w2"] = h.connect(hello("w2", 2));
+  h.submit(named("large", 1, "cpus = 2"));
+  for (int i = 0; i < 7; ++i) {
+    beat_all(h, at);
+    h.advance(10'000);
+  }
+  ASSERT_EQ(h.state.reservations.at(TrialId{901}).workers, std::vector<WorkerId>{WorkerId{1}});
+  h.disconnect(at["w1"]);
+  at["w1"] = h.connect(hello("w1", 1, 0, "i2"));
+  end_small_ones(h, at, "w2", 901);
+  EXPECT_EQ(h.workers_of(901), "w2") << explain(h.state, TrialId{901}, h.now);
+}
+
+TEST(Reservation, IsNotMadeForATrialThatParallelKeepsBack) {
+  Harness h;
+  h.submit(named("wide", 2, "cpus = 2\nparallel = 1"));
+  std::map<std::string, SessionId> at;
+  at["w1"] = h.connect(hello("w1", 2));
+  at["w2"] = h.connect(hello("w2", 2));
+  for (int i = 0; i < 13; ++i) {
+    beat_all(h, at);
+    h.advance(10'000);
+  }
+  EXPECT_THAT(h.state.reservations, IsEmpty());
+  h.submit(named("small", 4));
+  EXPECT_EQ(h.workers_of(3) + " " + h.workers_of(4), "w2 w2")
+      << explain(h.state, TrialId{3}, h.now);
+  // Now it may start; that it was kept back before is no wait.
+  h.submit(named("narrow", 4, "cpus = 1\npriority = 1"));
+  h.finish(at["w1"], 1, EndClass::kCompleted);
+  EXPECT_THAT(h.state.reservations, IsEmpty());
+  for (int i = 0; i < 6; ++i) {
+    beat_all(h, at);
+    EXPECT_THAT(h.state.reservations, IsEmpty());
+    h.advance(10'000);
+  }
+  EXPECT_TRUE(h.state.reservations.contains(TrialId{2}));
+}
+
+TEST(Reservation, EndsAtOnceWhenItsSweepIsPaused) {
+  Harness h;
+  h.submit(named("small", 8));
+  std::map<std::string, SessionId> at{{"w1", h.connect(hello("w1", 2))}};
+  h.submit(named("large", 1, "cpus = 2"));
+  for (int i = 0; i < 7; ++i) {
+    beat_all(h, at);
+    h.advance(10'000);
+  }
+  ASSERT_TRUE(h.state.reservations.contains(TrialId{9}));
+  h.finish(at["w1"], 1, EndClass::kCompleted);
+  ASSERT_EQ(running(h).size(), 1u) << "a slot is kept";
+  h.control(SweepAction::kPause, SweepId{2});
+  EXPECT_EQ(running(h).size(), 2u);
+}
+
+TEST(Reservation, DoesNotYieldToAGangThatCouldNotBePlacedThen) {
+  Harness h;
+  h.submit(named("small", 900));
+  const std::map<std::string, SessionId> at{{"w1", h.connect(hello("w1", 4))}};
+  h.submit(named("large", 1, "cpus = 3"));
+  h.submit(named("nowhere", 1, "cpus = 1\nnodes = 2\npriority = 1"));
+  end_small_ones(h, at, "w1", 901);
+  EXPECT_EQ(h.workers_of(901), "w1") << h.said("slots_reserved").size() << " times kept; "
+                                     << explain(h.state, TrialId{901}, h.now);
+  EXPECT_EQ(h.said("slots_reserved").size(), 1u);
+}
+
+TEST(Reservation, IsMadeForATrialOfOneSlotThatWantsMuchMemory) {
+  Harness h;
+  h.submit(named("small", 900, "cpus = 1\nmemory = \"64 GiB\""));
+  protocol::Hello node = hello("w1", 8);
+  node.memory_bytes = std::uint64_t{256} << 30;
+  const std::map<std::string, SessionId> at{{"w1", h.connect(node)}};
+  ASSERT_EQ(running(h).size(), 4u);
+  ASSERT_TRUE(h.submit(named("large", 1, "cpus = 1\nmemory = \"200 GiB\"")).status.is_ok());
+  end_small_ones(h, at, "w1", 901);
+  EXPECT_EQ(h.workers_of(901), "w1") << explain(h.state, TrialId{901}, h.now);
+}
+
+// Where one end is enough, fair shares decide and nothing is kept.
+TEST(Reservation, IsNotMadeForATrialOfOneSlotThatFitsWhenAnyOtherEnds) {
+  Harness h;
+  h.submit(named("a", 8, "cpus = 1\nmemory = \"64 GiB\""));
+  protocol::Hello node = hello("w1", 8);
+  node.memory_bytes = std::uint64_t{256} << 30;
+  const std::map<std::string, SessionId> at{{"w1", h.connect(node)}};
+  for (int i = 0; i < 20; ++i) {
+    beat_all(h, at);
+    h.advance(10'000);
+  }
+  ASSERT_EQ(running(h).size(), 4u);
+  EXPECT_THAT(h.state.reservations, IsEmpty());
+}
+
+std::vector<std::uint64_t> stopped_by_last_step(const Harness& h) {
+  std::vector<std::uint64_t> ids;
+  for (const auto& stop : h.sent<protocol::Stop>()) ids.push_back(stop.ref.attempt.trial.value);
+  return ids;
+}
+
+TEST(Preemption, FindsItsVictimBehindManyThatHoldNothingOfUse) {
+  Harness h;
+  h.submit(named("gpu-low", 1, "gpus = 1"));
+  h.connect(hello("g1", 0, 1));
+  ASSERT_EQ(h.workers_of(1), "g1");
+  h.submit(named("cpu-low", 520));
+  h.connect(hello("c1", 520));
+  ASSERT_EQ(running(h).size(), 521u);
+  h.submit(named("gpu-high", 1, "gpus = 1\npriority = 9"));
+  EXPECT_THAT(stopped_by_last_step(h), ElementsAre(1));
+}
+
+// The GPUs of hundreds of newer trials are too small for it.
+TEST(Preemption, FindsItsVictimBehindManyOfTheSameKind) {
+  Harness h;
+  h.submit(named("large", 1, "gpus = 1\ngpu_memory = \"80 GiB\""));
+  protocol::Hello big = hello("big", 0, 1);
+  big.slots[0].memory_bytes = std::uint64_t{80} << 30;
+  const std::map<std::string, SessionId> at{{"big", h.connect(big)}};
+  ASSERT_EQ(h.workers_of(1), "big");
+  h.submit(named("low", 520, "gpus = 1"));
+  h.connect(hello("many", 0, 520));
+  ASSERT_EQ(running(h).size(), 521u);
+  h.submit(named("high", 1, "gpus = 1\npriority = 9\ngpu_memory = \"80 GiB\""));
+  EXPECT_THAT(stopped_by_last_step(h), ElementsAre(1));
+}
+
+// A long search that found nothing is made again once a second, not with every event.
+TEST(Preemption, LooksAgainForRoomAfterALongSearch) {
+  Harness h;
+  h.submit(named("low", 520, "gpus = 1"));
+  std::map<std::string, SessionId> at{{"many", h.connect(hello("many", 0, 520))}};
+  h.submit(named("high", 1, "gpus = 1\npriority = 9\ngpu_memory = \"80 GiB\""));
+  EXPECT_THAT(stopped_by_last_step(h), IsEmpty());
+  protocol::Hello big = hello("big", 0, 1);
+  big.slots[0].memory_bytes = std::uint64_t{80} << 30;
+  big.labels = {"kept"};
+  h.submit(named("first", 1, "gpus = 1\nlabels = [\"kept\"]\npriority = 1"));
+  h.control(SweepAction::kPause, SweepId{2});
+  at["big"] = h.connect(big);
+  ASSERT_EQ(h.workers_of(522), "big");
+  h.control(SweepAction::kResume, SweepId{2});
+  EXPECT_THAT(stopped_by_last_step(h), IsEmpty()) << "it looked just now";
+  h.advance(1'000);
+  EXPECT_THAT(stopped_by_last_step(h), ElementsAre(522));
+}
+
+TEST(Preemption, StopsOnlyTrialsThatHoldWhatIsWanted) {
+  Harness h;
+  h.connect(hello("m", 8, 1));
+  h.submit(named("gpu-low", 1, "gpus = 1"));
+  h.submit(named("cpu-low", 8));
+  ASSERT_EQ(running(h).size(), 9u);
+  h.submit(named("gpu-high", 1, "gpus = 1\npriority = 9"));
+  EXPECT_THAT(stopped_by_last_step(h), ElementsAre(1));
+}
+
+TEST(Preemption, SparesThoseWithoutWhomThereIsRoomTooWhenALargerOneStops) {
+  Harness h;
+  h.connect(hello("m", 4));
+  h.submit(named("wide", 1, "cpus = 3"));
+  h.submit(named("narrow", 1, "cpus = 1"));  // began last: it is looked at first
+  ASSERT_THAT(running(h), ElementsAre(1, 2));
+  h.submit(named("high", 1, "cpus = 3\npriority = 9"));
+  EXPECT_THAT(stopped_by_last_step(h), ElementsAre(1));
+}
+
 TEST(Placement, LooksAtAsManyOffersWithThousandsOfWorkersAsWithTen) {
   const auto looks_per_end = [](int workers) {
     Harness h;
