@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "coordinator/core/json.h"
 #include "coordinator/core/transition.h"
 
@@ -83,8 +85,20 @@ void count_others(State& state, storage::SweepState sweep,
 
 Effects Changes::take(State& state) {
   for (auto& [sweep, some] : infeasible_) {
+    const Sweep& space = state.sweeps.at(sweep);
+    const std::uint64_t total = space.row.infeasible;
+    const std::uint64_t before = total - std::min(total, some.points);
     std::string text = some.example;
-    if (some.points > 1) {
+    if (before >= state.options.infeasible_max) {
+      // A space may be as good as endless, the store is not: from here on when there are twice as
+      // many.
+      if (std::bit_width(before) == std::bit_width(total) && !space.search_done) continue;
+      text = fmt::format("{} points in all", total);
+      for (const auto& [kind, count] : space.infeasible_reasons) {
+        text += fmt::format("; {}: {}", count, kind);
+      }
+      text += "; one of them: " + some.example;
+    } else if (some.points > 1) {
       text = fmt::format("{} points", some.points);
       for (const auto& [kind, count] : some.kinds) text += fmt::format("; {}: {}", count, kind);
       text += "; the first: " + some.example;

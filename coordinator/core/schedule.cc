@@ -159,8 +159,14 @@ std::size_t place(Transition& t) {
 
 /// One search may use up all draws of a transaction: in the next one those behind it come first.
 void refill_all(Transition& t) {
-  const std::vector<SweepId> open(t.state.open_sweeps.begin(), t.state.open_sweeps.end());
-  for (const SweepId id : open) refill(t, t.state.sweeps.at(id));
+  std::vector<SweepId> open(t.state.open_sweeps.begin(), t.state.open_sweeps.end());
+  std::rotate(open.begin(), std::upper_bound(open.begin(), open.end(), t.state.drew_last),
+              open.end());
+  for (const SweepId id : open) {
+    const bool may_draw = t.changes.draws_left > 0;
+    refill(t, t.state.sweeps.at(id));
+    if (may_draw && t.changes.draws_left == 0) t.state.drew_last = id;
+  }
 }
 
 }  // namespace

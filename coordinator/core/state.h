@@ -36,6 +36,7 @@ struct Options {
   std::uint32_t draws_per_step = 256;
   /// A search that found so many infeasible points (and 100 times more
   /// than feasible ones) is ended.
+  /// So many of any search are told of in each transaction, later ones each time they have doubled.
   std::uint64_t infeasible_max = 10'000;
 
   // ---- who goes first
@@ -150,9 +151,9 @@ struct Sweep {
   ReadyOrder ready;          ///< queued trials whose back-off is over
   scheduler::Demand demand;  ///< what each of its trials takes; follows from `spec`
   bool reserve_due = false;  ///< its first trial has waited long enough to have slots kept
-  std::map<storage::TrialState, std::uint64_t> counts;
   /// When `resources.parallel`, or a pause, last began to let a trial start; 0 = it always did.
   MonotonicMs startable_since_ms = 0;
+  std::map<storage::TrialState, std::uint64_t> counts;
 
   std::uint64_t count(storage::TrialState state) const {
     const auto found = counts.find(state);
@@ -218,8 +219,8 @@ struct Preemptible {
   std::int64_t priority = 0;
   std::uint64_t newest = 0;  ///< larger for older attempts: what began last is stopped first
   TrialId trial;
-  friend auto operator<=>(const Preemptible&, const Preemptible&) = default;
   protocol::DeviceKind kind = protocol::DeviceKind::kCpu;  ///< of its slots
+  friend auto operator<=>(const Preemptible&, const Preemptible&) = default;
 };
 
 struct State {
@@ -236,6 +237,7 @@ struct State {
 
   // Indexes, so that no step walks over all trials.
   std::set<SweepId> open_sweeps;  ///< running or paused, and readable
+  SweepId drew_last;              ///< the search that used up the draws; those behind it go first
   /// Grows when a sweep leaves memory: rows read before that may be older than what it did last.
   std::uint64_t departures = 0;
   /// Sweeps that are rows only, and their trials, by state.

@@ -216,6 +216,57 @@ constraints = ["d_h <= 0"]
   EXPECT_THAT(said[0], HasSubstr("100 points; 100: does not satisfy \"d_h <= 0\"; the first: "));
 }
 
+TEST(Submit, AnAlmostEndlessGridOfInfeasiblePointsIsToldOfLessAndLess) {
+  Harness h;
+  h.options.draws_per_step = 8;
+  h.options.infeasible_max = 64;
+  h.state.options = h.options;
+  SweepFile file;
+  file.candidates = "";
+  file.space =
+      "[space]\n\"ffn.d_h\" = { min = 1, max = 4096 }\nconstraints = [\"d_h <= 0\"]\n"
+      "[search]\nalgorithm = \"grid\"\n";
+  ASSERT_TRUE(h.submit(file).status.is_ok());
+  for (int i = 0; i < 600; ++i) h.step(Tick{});
+  EXPECT_EQ(h.sweep_state(), SweepState::kFailed);
+  const auto said = h.said("candidate_infeasible");
+  EXPECT_LE(said.size(), 16u) << "8 up to 64 points, and one for each doubling";
+  EXPECT_THAT(said.back(), HasSubstr("4096 points in all; 4096: does not satisfy"));
+}
+
+TEST(Submit, ASearchWithoutFeasiblePointsLeavesDrawsToOthers) {
+  Harness h;
+  h.options.draws_per_step = 8;
+  h.options.queue_ahead = 2;
+  h.state.options = h.options;
+  SweepFile barren;
+  barren.name = "barren";
+  barren.candidates = "";
+  barren.space =
+      "[space]\n\"ffn.d_h\" = { min = 1, max = 16384 }\nconstraints = [\"d_h <= 0\"]\n"
+      "[search]\nalgorithm = \"grid\"\n";
+  ASSERT_TRUE(h.submit(barren).status.is_ok());
+  SweepFile fertile = barren;
+  fertile.name = "fertile";
+  fertile.space =
+      "[space]\n\"ffn.d_h\" = { min = 16, max = 160 }\n[search]\nalgorithm = \"grid\"\n";
+  ASSERT_TRUE(h.submit(fertile).status.is_ok());
+  const SessionId w = h.connect("w1", 1);
+  int done = 0;
+  for (int i = 0; i < 100; ++i) {
+    h.step(Tick{});
+    std::vector<std::uint64_t> live;
+    for (const auto& [id, trial] : h.state.trials) {
+      if (trial.live) live.push_back(id.value);
+    }
+    for (const std::uint64_t id : live) {
+      h.finish(w, id, protocol::EndClass::kCompleted);
+      ++done;
+    }
+  }
+  EXPECT_GE(done, 90) << "trials of the second sweep in 100 rounds";
+}
+
 TEST(Submit, TellsTheSearchOfEachCandidateOfTheSpaceOnce) {
   Harness h;
   SweepFile file;
