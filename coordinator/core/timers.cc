@@ -115,11 +115,17 @@ void on_tick(Transition& t) {
 void on_stalled(Transition& t, const Stalled& event) {
   if (event.gap_ms <= 0) return;
   for (const auto& [deadline_ms, number] : t.state.deadlines.all(DeadlineKind::kLease)) {
-    for (Member& member : t.state.trials.at(TrialId{number}).live->members) {
-      member.lease_deadline_ms += event.gap_ms;
+    Trial& trial = t.state.trials.at(TrialId{number});
+    for (Member& member : trial.live->members) member.lease_deadline_ms += event.gap_ms;
+    // What it came to meanwhile is not read yet; and nothing lies in the future.
+    for (MonotonicMs* since : {&trial.live->watched_ms, &trial.live->progress_ms}) {
+      *since = std::min(std::max(*since, t.now.mono_ms), *since + event.gap_ms);
     }
+    watch_limits(t.state, trial);
   }
   t.state.deadlines.shift(DeadlineKind::kLease, event.gap_ms);
+  // Nor could the holder of a checkpoint come back.
+  t.state.deadlines.shift(DeadlineKind::kHolder, event.gap_ms);
   for (const auto& [session, id] : t.state.worker_by_session) {
     t.state.workers.at(id).heard_ms += event.gap_ms;
   }

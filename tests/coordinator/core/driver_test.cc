@@ -181,6 +181,38 @@ TEST(Driver, ATimeWithoutEarsExtendsEveryLease) {
   EXPECT_FALSE(shell.runs_first_attempt(1));
 }
 
+// What the trainer reported meanwhile waits unread: a limit of progress knows nothing of it yet.
+TEST(Driver, ATimeWithoutEarsExtendsLimitsOfTimeToo) {
+  Shell shell;
+  SweepFile file;
+  file.limits = "progress = \"10 min\"";
+  shell.submit(file);
+  shell.connect(1, "w1");
+  shell.run();
+  const auto ref = shell.live(1);
+  protocol::Reports reports{ref, {}};
+  reports.reports.push_back({1, 0, protocol::StartedReport{}});
+  reports.reports.push_back({2, 0, protocol::MetricReport{1, 64, {{"train_loss", 2.0}}}});
+  shell.post(SessionMessage{1, reports});
+  shell.run();
+  constexpr std::int64_t kDeafMs = 900'000;
+  shell.pass(kDeafMs);
+  shell.run(1'000, kDeafMs);
+  EXPECT_TRUE(shell.sent<protocol::Stop>().empty());
+  EXPECT_TRUE(shell.runs_first_attempt(1));
+  // A whole limit and its slack from here on.
+  for (int i = 0; i < 71; ++i) {
+    shell.pass(10'000);
+    shell.heartbeat(1, ref);
+    shell.run();
+    EXPECT_TRUE(shell.sent<protocol::Stop>().empty()) << i;
+  }
+  shell.pass(10'000);
+  shell.heartbeat(1, ref);
+  shell.run();
+  EXPECT_EQ(shell.sent<protocol::Stop>().size(), 1u);
+}
+
 TEST(Driver, AnOldHeartbeatDoesNotShortenALeaseThatWasExtended) {
   Shell shell;
   start_one(shell);

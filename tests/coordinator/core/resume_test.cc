@@ -103,6 +103,21 @@ TEST(Resume, AWaitForTheHolderEndsWhenItComesBackAndSurvivesARestart) {
   EXPECT_EQ(h.workers_of(1), "w1");
 }
 
+TEST(Resume, ATimeWithoutEarsIsNoWaitForTheHolder) {
+  Paused h;
+  h.disconnect(h.w1);
+  const SessionId w2 = h.connect(in_folder("w2", "f2"));
+  h.control(SweepAction::kResume);
+  h.now.mono_ms += 600'000;  // nobody could connect
+  h.now.wall_ms += 600'000;
+  h.step(Stalled{600'000});
+  h.advance(0);
+  h.send(w2, Heartbeat{});
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  h.connect(in_folder("w1", "f1"));
+  EXPECT_EQ(h.workers_of(1), "w1");
+}
+
 SweepFile limited(const std::string& limits) {
   SweepFile file;
   file.limits = limits;
