@@ -122,6 +122,7 @@ struct AttemptRow {
   std::string started_json;  ///< the StartedReport, "" before it
   WallMs assigned_ms = 0;
   WallMs ended_ms = 0;
+  std::int64_t ran_ms = 0;  ///< how long it had run when the row was written
   /// Why it was told to stop; kNone = it was not.
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
   /// All members of a gang; empty = one member, `worker` with `slots`.

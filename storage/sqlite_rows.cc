@@ -185,7 +185,8 @@ constexpr std::string_view kAttemptColumns =
     "SELECT a.trial, a.number, a.token, a.worker, a.slots_json, a.state, a.acked_sequence, "
     "a.log_bytes, "
     "a.end_class, a.message, coalesce((SELECT s.started_json FROM attempt_start s WHERE "
-    "s.attempt = a.id), ''), a.assigned_ms, a.ended_ms, a.stop_reason, a.members_json "
+    "s.attempt = a.id), ''), a.assigned_ms, a.ended_ms, a.stop_reason, a.members_json, "
+    "a.ran_ms "
     "FROM attempt a";
 
 AttemptRow attempt_of(Query& row) {
@@ -204,6 +205,7 @@ AttemptRow attempt_of(Query& row) {
   attempt.ended_ms = row.integer(12);
   attempt.stop_reason = protocol::parse_stop_reason(row.text(13));
   attempt.members = members_from_json(row.text(14));
+  attempt.ran_ms = row.integer(15);
   return attempt;
 }
 
@@ -358,7 +360,7 @@ void write_row(Connection& db, const AttemptRow& row) {
   Query(db.statement(
             "INSERT INTO attempt (id, trial, number, token, worker, slots_json, state, "
             "acked_sequence, log_bytes, end_class, message, assigned_ms, ended_ms, stop_reason, "
-            "members_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "members_json, ran_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET "
             "token = excluded.token, worker = excluded.worker, slots_json = excluded.slots_json, "
             "state = excluded.state, acked_sequence = excluded.acked_sequence, "
@@ -366,11 +368,11 @@ void write_row(Connection& db, const AttemptRow& row) {
             "excluded.message, "
             "assigned_ms = excluded.assigned_ms, "
             "ended_ms = excluded.ended_ms, stop_reason = excluded.stop_reason, "
-            "members_json = excluded.members_json"),
+            "members_json = excluded.members_json, ran_ms = excluded.ran_ms"),
         attempt_key(row.id), row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
         attempt_state_name(row.state), row.acked_sequence, row.log_bytes,
         protocol::end_class_name(row.end_class), row.message, row.assigned_ms, row.ended_ms,
-        protocol::stop_reason_name(row.stop_reason), members)
+        protocol::stop_reason_name(row.stop_reason), members, row.ran_ms)
       .run();
   // Neither statement writes anything where nothing changes.
   if (row.started_json.empty()) {

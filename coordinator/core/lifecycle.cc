@@ -407,7 +407,7 @@ void assign(Transition& t, Trial& trial, const std::vector<WorkerId>& workers) {
   live.began_ms = live.watched_ms = live.progress_ms = t.now.mono_ms;
   live.first_step = trial.checkpoint ? trial.checkpoint->step : 0;
   t.touch_counters();
-  t.touch(live.row);
+  t.touch(live);
   for (const Member& member : live.members) {
     Worker& worker = t.worker_of(member);
     live.probe |= is_probed(worker);
@@ -472,7 +472,7 @@ void ask_to_stop(Transition& t, Trial& trial, StopReason reason) {
   live.stop_reason = reason;
   // In the row, so that a restart knows that this end was asked for.
   live.row.stop_reason = reason;
-  t.touch(live.row);
+  t.touch(live);
   t.state.deadlines.clear(DeadlineKind::kLimit, trial.row.id.value);
   for (const Member& member : live.members) {
     if (member.row.ended) continue;
@@ -499,7 +499,7 @@ void close_attempt(Transition& t, Trial& trial) {
   attempt.end_class = outcome.end;
   attempt.message = outcome.message;
   attempt.ended_ms = t.now.wall_ms;
-  t.touch(attempt);
+  t.touch(*trial.live);
   t.event(EventKind::kAttemptEnded, {sweep.row.id, trial.row.id, attempt.id.number, verdict.worker},
           outcome.message.empty() ? std::string(end_class)
                                   : fmt::format("{}: {}", end_class, outcome.message));
@@ -507,7 +507,7 @@ void close_attempt(Transition& t, Trial& trial) {
   trial.live.reset();
   trial.row.end_class = outcome.end;
   trial.row.message = outcome.message;
-  trial.row.run_ms += std::max<std::int64_t>(0, t.now.mono_ms - ended.began_ms);
+  trial.row.run_ms += ended.row.ran_ms;
   judge_workers(t, trial, ended, outcome, verdict);
 
   const std::int64_t trial_ms = sweep.spec->limits.trial_ms;

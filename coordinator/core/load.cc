@@ -218,10 +218,9 @@ Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now
     return damaged("attempt {} is not on the worker of its first member", id);
   }
   if (row.members.empty()) live.members.front().row.ranks = sweep.demand.slots;
-  // The clock that ran when it began is gone; the wall clock may have jumped, but not into the
-  // future of an attempt.
-  const std::int64_t ran_ms = std::max<std::int64_t>(0, now.wall_ms - row.assigned_ms);
-  live.began_ms = now.mono_ms - ran_ms;
+  // The clock that ran when it began is gone, and the wall clock may have jumped: what is proved is
+  // what it had run when its row was last written. Its worker counts on by itself.
+  live.began_ms = now.mono_ms - std::max<std::int64_t>(0, row.ran_ms);
   live.watched_ms = live.progress_ms = now.mono_ms;
   live.first_step = trial.checkpoint ? trial.checkpoint->step : 0;
   live.resumed_step = resumed_step_of(row);

@@ -54,7 +54,7 @@ void stop_the_others(Transition& t, LiveAttempt& live) {
   if (live.stop_reason == StopReason::kNone) {
     live.stop_reason = StopReason::kGang;
     live.row.stop_reason = StopReason::kGang;
-    t.touch(live.row);
+    t.touch(live);
   }
   for (const Member& other : live.members) {
     if (other.row.ended) continue;
@@ -103,7 +103,7 @@ void end_member(Transition& t, Trial& trial, WorkerId worker, EndClass end, std:
   member->row.ended = end;
   member->row.message = std::move(message);
   write_members(live);
-  t.touch(live.row);
+  t.touch(live);
   free_slots(t, live, *member);
   const bool all = std::all_of(live.members.begin(), live.members.end(),
                                [](const Member& m) { return m.row.ended.has_value(); });

@@ -207,7 +207,7 @@ void on_reports(Transition& t, Worker& worker, const protocol::Reports& message)
     // Nothing follows the end.
     if (!trial.live || trial.live->members.front().row.ended) break;
   }
-  if (through > before && trial.live) t.touch(trial.live->row);
+  if (through > before && trial.live) t.touch(*trial.live);
   if (!sound.is_ok()) return drop_attempt(t, trial, worker, message.ref, sound);
   t.send(worker.session, protocol::ReportsAck{message.ref, through});
 }
@@ -249,7 +249,7 @@ void on_log_chunk(Transition& t, Worker& worker, const protocol::LogChunk& messa
     if (trimmed > trimmed_to(stored)) {
       t.append(storage::LogTrim{row.id, kLogHeadBytes, trimmed});
     }
-    t.touch(row);
+    t.touch(*found.trial->live);
   }
   t.send(worker.session, protocol::LogAck{message.ref, row.log_bytes});
 }

@@ -81,7 +81,7 @@ struct LiveAttempt {
   std::vector<Member> members;  ///< by rank, never empty; the first speaks for the attempt
   /// Not kNone: told to stop; also in the row.
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
-  MonotonicMs began_ms = 0;        ///< after a restart by the wall clock, which may have jumped
+  MonotonicMs began_ms = 0;        ///< after a restart so that what ran until its last row counts
   MonotonicMs watched_ms = 0;      ///< since when this process looks after its limits
   MonotonicMs progress_ms = 0;     ///< when it last came to a new step, or began
   std::int64_t first_step = 0;     ///< of the newest checkpoint of the trial when it began

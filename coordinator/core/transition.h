@@ -3,6 +3,7 @@
 // Internal to core/.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,7 +41,11 @@ class Transition {
   void touch(const Sweep& sweep) { changes.touch(sweep); }
   void touch(const Trial& trial) { changes.touch(trial); }
   void touch(const Worker& worker) { changes.touch(worker); }
-  void touch(const storage::AttemptRow& attempt) { changes.touch(attempt); }
+  /// The row of an attempt is all that a restart knows of how long it ran.
+  void touch(LiveAttempt& live) {
+    live.row.ran_ms = std::max<std::int64_t>(0, now.mono_ms - live.began_ms);
+    changes.touch(live.row);
+  }
   void touch_counters() { changes.touch_counters(); }
   void add(storage::CandidateRow candidate) { changes.add(std::move(candidate)); }
   /// Points, checkpoints, profiles, logs.
@@ -142,14 +147,14 @@ void worker_trouble(Transition& t, Worker& worker, const LiveAttempt& ended, Tro
 void worker_well(Transition& t, Worker& worker);
 /// The trial that tries a quarantined worker came to a step there.
 void probe_succeeded(Transition& t, Trial& trial);
+/// The attempt that tried quarantined workers has ended: of whom nothing was learned, another one
+/// tries.
+void probe_ended(Transition& t, const LiveAttempt& ended);
 void quarantine(Transition& t, Worker& worker, storage::QuarantineCause cause, std::string reason);
 /// Looks for patterns of trouble in what a trainer wrote.
 void watch_log(Transition& t, Worker& worker, LiveAttempt& live, std::string_view news);
 /// True for a quarantine that one trial tries after a time.
 bool is_probed(const Worker& worker);
-/// The attempt that tried quarantined workers has ended: of whom nothing was learned, another one
-/// tries.
-void probe_ended(Transition& t, const LiveAttempt& ended);
 void on_quarantine_worker(Transition& t, const QuarantineWorker& event);
 void on_release_worker(Transition& t, const ReleaseWorker& event);
 
@@ -257,13 +262,13 @@ void on_stalled(Transition& t, const Stalled& event);
 // ---- schedule.cc
 /// What a trial of a sweep takes.
 scheduler::Demand demand_of(const sweep::ResourceSpec& resources);
+/// The workers for `trial` now; empty when there are none.
+std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial);
 /// False while as many of its trials run as `resources.parallel` allows.
 bool has_room(const Sweep& sweep);
 /// Whether the artifact store has the newest checkpoint of `trial`, or a newer one.
 bool can_be_fetched(const Trial& trial);
 /// The trials folder in which the trial's checkpoint lies; "" = none, or it can be fetched.
-/// The workers for `trial` now; empty when there are none.
-std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial);
 std::string checkpoint_folder(const State& state, const Trial& trial);
 /// True while the trial should not start anywhere but near its checkpoint: for a time someone may
 /// come or become free who can read it.

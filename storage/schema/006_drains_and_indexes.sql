@@ -1,6 +1,9 @@
 -- When it is to be drained, in ms since the epoch; 0 = no such time is set.
 ALTER TABLE worker ADD COLUMN drain_at_ms INTEGER NOT NULL DEFAULT 0;
 
+-- How long it had run when the row was last written, in ms.
+ALTER TABLE attempt ADD COLUMN ran_ms INTEGER NOT NULL DEFAULT 0;
+
 -- What put it into quarantine: troubles, log, request; '' = it is not. Older rows say it in the reason's first words.
 ALTER TABLE worker ADD COLUMN quarantine_cause TEXT NOT NULL DEFAULT '';
 UPDATE worker SET quarantine_cause = CASE

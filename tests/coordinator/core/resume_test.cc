@@ -190,6 +190,26 @@ TEST(Limits, OfAWorkerThatDoesNotEnforceThemAreEnforcedFromHere) {
   EXPECT_EQ(h.state.trials.at(TrialId{1}).failures.at(EndClass::kTimeout), 1);
 }
 
+TEST(Limits, OfATrialAreNotUsedUpByAWallClockThatIsSet) {
+  for (const std::int64_t jump_ms : {std::int64_t{5 * 3'600'000}, std::int64_t{-5 * 3'600'000}}) {
+    Harness h;
+    h.submit(limited("trial = \"4 h\""));
+    SessionId w = h.connect("w1", 1);
+    const auto ref = h.live(1);
+    h.advance(20'000);
+    h.report(w, ref, 1, {StartedReport{}, MetricReport{1, 64, {{"train_loss", 2.0}}}});
+    h.disconnect(w);
+    h.now.wall_ms += jump_ms;
+    h.restart();
+    w = h.connect("w1", 1, {{ref, {0}, true, 0}});
+    h.advance(5'000);
+    h.control(SweepAction::kPause);
+    h.report(w, ref, 3, {EndReport{EndClass::kStopped, "", 1, {}}});
+    EXPECT_EQ(h.trial_state(1), TrialState::kQueued) << h.store.trial(TrialId{1})->message;
+    EXPECT_EQ(h.store.trial(TrialId{1})->run_ms, 25'000) << "20 s before the restart, 5 s after";
+  }
+}
+
 TEST(Limits, WithoutAnyNothingIsEnded) {
   Harness h;
   h.submit({});
