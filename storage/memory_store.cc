@@ -143,8 +143,7 @@ std::vector<CheckpointRow> MemoryStore::newest_checkpoints() const {
   std::map<TrialId, CheckpointRow> newest;
   for (const auto& [key, row] : checkpoints_) {
     if (is_final(trials_.at(row.attempt.trial).state)) continue;
-    const auto [found, is_new] = newest.emplace(row.attempt.trial, row);
-    if (!is_new && found->second.step <= row.step) found->second = row;
+    newest.insert_or_assign(row.attempt.trial, row);  // by attempt and step, ascending
   }
   std::vector<CheckpointRow> rows;
   for (const auto& [trial, row] : newest) rows.push_back(row);

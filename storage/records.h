@@ -297,7 +297,8 @@ struct Snapshot {
   std::vector<TrialRow> trials;
   std::vector<AttemptRow>
       attempts;  ///< of trials that are not final, all of them; live ones included
-  std::vector<CheckpointRow> checkpoints;  ///< the newest of each trial that is not final
+  /// Of each trial that is not final, the newest one of the last attempt that has any.
+  std::vector<CheckpointRow> checkpoints;
   /// How many sweeps, and trials of them, are not in `sweeps`, by state.
   std::map<SweepState, std::uint64_t> other_sweeps;
   std::map<TrialState, std::uint64_t> other_trials;

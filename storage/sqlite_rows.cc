@@ -482,14 +482,14 @@ CheckpointRow checkpoint_of(Query& row) {
                        row.integer(6)};
 }
 
-/// Of the trials that are not final, the newest checkpoint of each.
+/// Of the trials that are not final, the newest checkpoint of each: the last attempt's that has any.
 std::vector<CheckpointRow> read_newest_checkpoints(Connection& db,
                                                    const std::vector<TrialRow>& trials) {
   std::vector<CheckpointRow> newest;
   for (const TrialRow& trial : trials) {
     if (is_final(trial.state) || trial.attempts == 0) continue;
     Query query(db.statement(sql_text(kCheckpointColumns,
-                                      "WHERE trial = ? ORDER BY step DESC, attempt DESC LIMIT 1")),
+                                      "WHERE trial = ? ORDER BY attempt DESC, step DESC LIMIT 1")),
                 trial.id.value);
     if (query.next()) newest.push_back(checkpoint_of(query));
   }

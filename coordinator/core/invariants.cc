@@ -108,6 +108,11 @@ Status check_trials(const State& state) {
     if (trial.row.state == TrialState::kCompleted && !trial.row.objective) {
       return broken("trial {} completed without an objective", name);
     }
+    const auto& checkpoint = trial.checkpoint;
+    if (checkpoint && (checkpoint->attempt == 0 || checkpoint->attempt > trial.row.attempts ||
+                       !state.workers.contains(checkpoint->worker))) {
+      return broken("the checkpoint of trial {} is of no attempt, or on no worker", name);
+    }
     waiting += backing_off;
     if (trial.live) {
       ++live;
@@ -395,8 +400,8 @@ std::string durable_text(const State& state) {
       }
     }
     if (trial.checkpoint && !storage::is_final(row.state)) {
-      text += fmt::format(" checkpoint={}@{}", trial.checkpoint->step,
-                          trial.checkpoint->worker.to_string());
+      text += fmt::format(" checkpoint={}@{} of {}", trial.checkpoint->step,
+                          trial.checkpoint->worker.to_string(), trial.checkpoint->attempt);
     }
     text += '\n';
   }

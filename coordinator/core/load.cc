@@ -282,7 +282,7 @@ std::int64_t backoff_left(const State& state, const Trial& trial, const storage:
 Status load_checkpoint(Trial& trial, const storage::CheckpointRow& row, const Attempts& attempts) {
   for (const storage::AttemptRow* attempt : attempts) {
     if (attempt->id != row.attempt) continue;
-    trial.checkpoint = CheckpointNote{row.step, attempt->worker};
+    trial.checkpoint = CheckpointNote{row.step, attempt->worker, attempt->id.number};
     return Status::ok();
   }
   return damaged("a checkpoint of {} belongs to no attempt", row.attempt.to_string());

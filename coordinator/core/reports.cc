@@ -88,12 +88,14 @@ Status check_report(const LiveAttempt& live, const protocol::Report& report) {
                       live.resumed_step, metrics->step)};
 }
 
-/// The newest checkpoint is known; one that is newer than where the attempt began is progress,
-/// after which earlier failures do not count any more.
+/// The newest checkpoint is known; one that is newer than what the trial had when the attempt began
+/// is progress, after which earlier failures do not count any more.
 void accept_checkpoint(Transition& t, Trial& trial, const protocol::CheckpointReport& checkpoint) {
   LiveAttempt& live = *trial.live;
-  if (!trial.checkpoint || trial.checkpoint->step <= checkpoint.step) {
-    trial.checkpoint = CheckpointNote{checkpoint.step, live.row.worker};
+  const std::uint32_t attempt = live.row.id.number;
+  if (!trial.checkpoint || trial.checkpoint->attempt != attempt ||
+      trial.checkpoint->step <= checkpoint.step) {
+    trial.checkpoint = CheckpointNote{checkpoint.step, live.row.worker, attempt};
   }
   if (checkpoint.step <= live.first_step || trial.failures.empty()) return;
   trial.failures.clear();

@@ -96,10 +96,12 @@ struct LiveAttempt {
   bool is_gang() const { return members.size() > 1; }
 };
 
-/// The newest checkpoint that a trial reported.
+/// The checkpoint that a trial goes on from: the newest one of the last attempt that reported any.
+/// Where that one had to start over, later steps of earlier attempts are another history.
 struct CheckpointNote {
   std::int64_t step = 0;
-  WorkerId worker;  ///< in whose trials folder it lies
+  WorkerId worker;            ///< in whose trials folder it lies
+  std::uint32_t attempt = 0;  ///< that reported it
   friend bool operator==(const CheckpointNote&, const CheckpointNote&) = default;
 };
 
@@ -112,7 +114,7 @@ struct Trial {
   std::set<WorkerId> not_started_on;  ///< since a trainer of it was last up
   std::uint32_t not_started = 0;      ///< times, since then
   std::optional<CheckpointNote> checkpoint;
-  bool may_start_over = false;  ///< it has waited long enough for who can read its checkpoint
+  bool may_start_over = false;      ///< it has waited long enough for who can read its checkpoint
   MonotonicMs ready_since_ms = 0;   ///< while it is ready to be placed
   std::uint32_t makes_room = 0;     ///< attempts that are being stopped for this one
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning

@@ -87,7 +87,7 @@ class Reader {
     TAILOR_ASSIGN_OR_RETURN(const auto checkpoints, store_.checkpoints(row.id));
     const auto newest =
         std::max_element(checkpoints.begin(), checkpoints.end(), [](const auto& a, const auto& b) {
-          return std::pair(a.step, a.attempt.number) < std::pair(b.step, b.attempt.number);
+          return std::pair(a.attempt.number, a.step) < std::pair(b.attempt.number, b.step);
         });
     if (newest != checkpoints.end()) recalled.rows.checkpoints.push_back(*newest);
     return Status::ok();

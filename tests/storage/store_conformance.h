@@ -801,6 +801,21 @@ TEST_P(StoreConformance, CheckpointsAreListedByAttemptAndStep) {
   EXPECT_THAT(*store().checkpoints(TrialId{1}), ElementsAre(first, second, other));
 }
 
+TEST_P(StoreConformance, TheNewestCheckpointIsThatOfTheLastAttemptThatHasOne) {
+  std::vector<Mutation> batch = make_base();
+  batch.emplace_back(make_attempt(1, 2));
+  batch.emplace_back(make_attempt(1, 3));
+  const CheckpointRow first{{TrialId{1}, 1}, 1'000, "/c/1000", "aa", 5, 6};
+  const CheckpointRow started_over{{TrialId{1}, 2}, 100, "/d/100", "bb", 7, 8};
+  const CheckpointRow newest{{TrialId{1}, 2}, 900, "/d/900", "cc", 9, 10};
+  batch.emplace_back(newest);
+  batch.emplace_back(first);
+  batch.emplace_back(started_over);
+  commit(batch);
+  reopen();
+  EXPECT_THAT(store().load_open()->checkpoints, ElementsAre(newest));
+}
+
 TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
   std::vector<Mutation> batch = make_base();
   batch.emplace_back(make_attempt(1, 2));

@@ -118,6 +118,93 @@ TEST(Resume, ATimeWithoutEarsIsNoWaitForTheHolder) {
   EXPECT_EQ(h.workers_of(1), "w1");
 }
 
+/// t1 came to step 1000 on w1, which is lost for good, and started over on w2, where it has come to
+/// step 900.
+struct StartedOver : Harness {
+  explicit StartedOver(const SweepFile& file = {}) {
+    submit(file);
+    const SessionId w1 = connect(in_folder("w1", "f1"));
+    report(w1, live(1), 1,
+           {StartedReport{}, MetricReport{1'000, 64, {{"train_loss", 1.0}}},
+            CheckpointReport{1'000, "checkpoints/1000", "abc", 1}});
+    disconnect(w1);
+    advance(30'000);
+    w2 = connect(in_folder("w2", "f2"));
+    wait(200'000);
+    EXPECT_EQ(workers_of(1), "w2");
+    report(w2, live(1), 1, {StartedReport{}});
+    checkpoint(2, 100);
+    checkpoint(3, 900);
+  }
+  void checkpoint(std::uint64_t sequence, std::int64_t step) {
+    report(w2, live(1), sequence, {CheckpointReport{step, "checkpoints", "def", 1}});
+  }
+  /// Until t1 runs.
+  void wait(std::int64_t ms) {
+    for (; ms > 0 && workers_of(1).empty(); ms -= 10'000) {
+      send(w2, Heartbeat{1, {}});
+      advance(10'000);
+    }
+  }
+  SessionId w2 = 0;
+};
+
+TEST(Resume, ATrialThatStartedOverGoesOnFromItsNewCheckpoint) {
+  for (const bool restarted : {false, true}) {
+    StartedOver h;
+    if (restarted) {
+      const auto ref = h.live(1);
+      h.restart();
+      h.w2 = h.connect([&] {
+        protocol::Hello back = in_folder("w2", "f2");
+        back.held = {{ref, {0}, true, 3}};
+        return back;
+      }());
+    }
+    EXPECT_EQ(h.state.trials.at(TrialId{1}).checkpoint, (CheckpointNote{900, WorkerId{2}, 2}));
+    h.connect(in_folder("w3", "f3", 4));
+    h.control(SweepAction::kPause);
+    h.report(h.w2, h.live(1), 4, {EndReport{EndClass::kStopped, "", 900, {}}});
+    h.control(SweepAction::kResume);
+    ASSERT_EQ(h.workers_of(1), "w2") << explain(h.state, TrialId{1}, h.now);
+    StartedReport resumed;
+    resumed.resumed_step = 900;
+    h.report(h.w2, h.live(1), 1, {resumed});
+    EXPECT_EQ(h.said("attempt_behind").size(), 1u) << "it goes on where it had come to";
+  }
+}
+
+TEST(Resume, AfterAStartOverTheStoredCheckpointOfTheNewHistoryWillDo) {
+  StartedOver h;
+  h.step(ArtifactsChanged{1, TrialId{1}, {{2, 900, "def", 1}}});
+  h.connect(in_folder("w3", "f3", 4));
+  h.control(SweepAction::kPause);
+  const auto ref = h.live(1);
+  h.step(DrainWorker{2, WorkerId{2}});
+  h.report(h.w2, ref, 4, {EndReport{EndClass::kStopped, "", 900, {}}});
+  h.control(SweepAction::kResume);
+  EXPECT_EQ(h.workers_of(1), "w3");
+}
+
+// What counts is the history that the trial is in now: step 1000 of the lost one is long gone.
+TEST(Resume, AfterAStartOverNewCheckpointsForgiveFailuresAgain) {
+  SweepFile file;
+  file.retry = "oom = 3";
+  StartedOver h(file);
+  const auto fail = [&](std::uint64_t sequence) {
+    h.report(h.w2, h.live(1), sequence, {EndReport{EndClass::kOom, "", 900, {}}});
+    h.wait(300'000);
+    ASSERT_EQ(h.workers_of(1), "w2");
+  };
+  fail(4);
+  EXPECT_EQ(h.state.trials.at(TrialId{1}).failures.at(EndClass::kOom), 1);
+  StartedReport resumed;
+  resumed.resumed_step = 900;
+  h.report(h.w2, h.live(1), 1, {resumed});
+  h.checkpoint(2, 950);
+  EXPECT_TRUE(h.state.trials.at(TrialId{1}).failures.empty());
+}
+
 SweepFile limited(const std::string& limits) {
   SweepFile file;
   file.limits = limits;
