@@ -378,7 +378,7 @@ protocol::Assign make_assign(const State& state, const Trial& trial, const Membe
   message.gang.first_rank = member.row.first_rank;
   message.gang.ranks = member.row.ranks;
   message.gang.world = static_cast<std::uint32_t>(sweep.demand.all_slots());
-  message.stored = trial.stored;
+  message.stored = stored_of(state, trial.row.id);
   return message;
 }
 

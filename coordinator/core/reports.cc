@@ -22,7 +22,7 @@ std::string resume_text(const State& state, const Trial& trial, std::int64_t res
   }
   const CheckpointNote& newest = *trial.checkpoint;
   const Worker& holder = state.workers.at(newest.worker);
-  const bool elsewhere = !can_be_fetched(trial) &&
+  const bool elsewhere = !can_be_fetched(state, trial) &&
                          folder_of(holder) != folder_of(state.workers.at(trial.live->row.worker));
   return fmt::format(
       "{}, although there is a checkpoint of step {}{}",

@@ -197,13 +197,13 @@ bool waits_for_holder(const State& state, const Trial& trial) {
   return !holder.row.draining && holder.row.quarantine.empty();
 }
 
-bool can_be_fetched(const Trial& trial) {
-  return trial.checkpoint && !trial.stored.empty() &&
-         trial.stored.front().step >= trial.checkpoint->step;
+bool can_be_fetched(const State& state, const Trial& trial) {
+  const auto& stored = stored_of(state, trial.row.id);
+  return trial.checkpoint && !stored.empty() && stored.front().step >= trial.checkpoint->step;
 }
 
 std::string checkpoint_folder(const State& state, const Trial& trial) {
-  if (!trial.checkpoint || can_be_fetched(trial)) return "";
+  if (!trial.checkpoint || can_be_fetched(state, trial)) return "";
   const auto holder = state.workers.find(trial.checkpoint->worker);
   return holder == state.workers.end() ? "" : folder_of(holder->second);
 }

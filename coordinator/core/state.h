@@ -118,8 +118,6 @@ struct Trial {
   MonotonicMs ready_since_ms = 0;   ///< while it is ready to be placed
   std::uint32_t makes_room = 0;     ///< attempts that are being stopped for this one
   std::optional<LiveAttempt> live;  ///< exactly when row.state == kRunning
-  /// Its checkpoints in the artifact store, newest first.
-  std::vector<protocol::StoredCheckpoint> stored;
 };
 
 /// Queued trials that may be placed, the next one first.
@@ -236,6 +234,11 @@ struct State {
   std::unordered_map<std::string, SweepId> sweep_by_name;  ///< of the above and of the unreadable
   std::unordered_map<std::string, WorkerId> worker_by_name;
   std::unordered_map<SessionId, WorkerId> worker_by_session;
+
+  /// What the artifact store has, newest first; of trials that are in memory or not, never empty.
+  /// It says so at a start and after each change, and is never asked: a trial that is tried again
+  /// finds its own here.
+  std::map<TrialId, std::vector<protocol::StoredCheckpoint>> stored;
 
   // Indexes, so that no step walks over all trials.
   std::set<SweepId> open_sweeps;  ///< running or paused, and readable

@@ -239,10 +239,14 @@ std::set<TrialId> trials_meant(const State& state, const ControlTrials& event);
 /// True when the action has something to do for a trial in this state.
 bool applies(TrialAction action, storage::TrialState state);
 void on_drain_worker(Transition& t, const DrainWorker& event);
-void on_artifacts(Transition& t, const ArtifactsChanged& event);
 void drain_worker(Transition& t, Worker& worker, const std::string& reason);
 /// 0: at no time.
 void plan_drain(Transition& t, Worker& worker, WallMs at_ms);
+
+// ---- artifacts.cc
+/// What the artifact store has of it, newest first; empty = nothing.
+const std::vector<protocol::StoredCheckpoint>& stored_of(const State& state, TrialId trial);
+void on_artifacts(Transition& t, const ArtifactsChanged& event);
 
 // ---- session.cc
 void on_session_opened(Transition& t, const SessionOpened& event);
@@ -267,7 +271,7 @@ std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const
 /// False while as many of its trials run as `resources.parallel` allows.
 bool has_room(const Sweep& sweep);
 /// Whether the artifact store has the newest checkpoint of `trial`, or a newer one.
-bool can_be_fetched(const Trial& trial);
+bool can_be_fetched(const State& state, const Trial& trial);
 /// The trials folder in which the trial's checkpoint lies; "" = none, or it can be fetched.
 std::string checkpoint_folder(const State& state, const Trial& trial);
 /// True while the trial should not start anywhere but near its checkpoint: for a time someone may

@@ -205,6 +205,38 @@ TEST(Resume, AfterAStartOverNewCheckpointsForgiveFailuresAgain) {
   EXPECT_TRUE(h.state.trials.at(TrialId{1}).failures.empty());
 }
 
+TEST(Resume, ATrialThatIsTriedAgainIsOfferedItsStoredCheckpoint) {
+  for (const bool alone : {false, true}) {  // its sweep ends with it, or goes on
+    Harness h;
+    SweepFile file;
+    file.seeds = alone ? "count = 1" : "count = 2";
+    file.retry = "oom = 0";
+    h.submit(file);
+    const SessionId w1 = h.connect(in_folder("w1", "f1", 2));
+    h.report(w1, h.live(1), 1,
+             {StartedReport{}, MetricReport{100, 64, {{"train_loss", 1.0}}},
+              CheckpointReport{100, "checkpoints/100", "abc", 1}});
+    h.step(ArtifactsChanged{90, TrialId{1}, {{1, 100, "abc", 1}}});
+    h.report(w1, h.live(1), 4, {EndReport{EndClass::kOom, "", 100, {}}});
+    ASSERT_EQ(h.trial_state(1), TrialState::kFailed);
+    ASSERT_FALSE(h.state.trials.contains(TrialId{1}));
+    h.disconnect(w1);
+    h.connect(in_folder("w2", "f2"));
+    h.trials(TrialAction::kRetry, {TrialId{1}});
+    const auto assigns = h.sent<protocol::Assign>();
+    ASSERT_EQ(assigns.size(), 1u) << explain(h.state, TrialId{1}, h.now);
+    EXPECT_EQ(assigns[0].stored, (std::vector<protocol::StoredCheckpoint>{{1, 100, "abc", 1}}));
+  }
+}
+
+TEST(Resume, NothingIsKeptOfCheckpointsThatTheArtifactStoreHasLetGo) {
+  Harness h;
+  h.step(ArtifactsChanged{1, TrialId{7}, {{1, 100, "abc", 1}}});  // told at a start, of any trial
+  EXPECT_EQ(h.state.stored.size(), 1u);
+  h.step(ArtifactsChanged{2, TrialId{7}, {}});
+  EXPECT_TRUE(h.state.stored.empty());
+}
+
 SweepFile limited(const std::string& limits) {
   SweepFile file;
   file.limits = limits;

@@ -150,6 +150,33 @@ TEST_F(ArtifactServiceTest, AStoredCheckpointIsNamedInTheNextAssign) {
   EXPECT_EQ(next.stored[0].sha256, checkpoint_.sha256);
 }
 
+TEST_F(ArtifactServiceTest, AFailedTrialThatIsTriedAgainIsOfferedItsStoredCheckpoint) {
+  start(true);
+  run_a_trial();
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  send(protocol::Reports{
+      ref_, {{3, 3, protocol::EndReport{protocol::EndClass::kUser, "bad data", 120, {}}}}});
+  const protocol::Assign other = wait_for<protocol::Assign>();
+  ASSERT_NE(other.spec.trial, ref_.attempt.trial);
+  ASSERT_EQ(store_.trial(ref_.attempt.trial)->state, storage::TrialState::kFailed);
+  testing::Answer retried;
+  engine_->request(
+      core::ControlTrials{0, {ref_.attempt.trial}, {}, core::TrialAction::kRetry, false},
+      retried.handler());
+  ASSERT_TRUE(retried.wait());
+  const protocol::AttemptRef ref{{other.spec.trial, other.spec.attempt}, other.spec.token};
+  send(protocol::Reports{
+      ref,
+      {{1, 1, protocol::StartedReport{}},
+       {2, 2,
+        protocol::EndReport{
+            protocol::EndClass::kCompleted, "", 120, {{"validation_loss", 3.0}}}}}});
+  const protocol::Assign next = wait_for<protocol::Assign>();
+  ASSERT_EQ(next.spec.trial, ref_.attempt.trial);
+  ASSERT_THAT(next.stored, SizeIs(1));
+  EXPECT_EQ(next.stored[0].sha256, checkpoint_.sha256);
+}
+
 TEST_F(ArtifactServiceTest, WhoHasNoBusinessThereIsRefused) {
   start(true);
   run_a_trial();
