@@ -57,22 +57,25 @@ WorkerView worker_view(const core::Worker& worker) {
   return view;
 }
 
-/// The sweep and the worker that a row is about; 0 = none.
-struct Named {
-  SweepId sweep;
-  WorkerId worker;
-};
+/// Notes what a row is about: a sweep, workers. Ids of 0 name nothing.
 struct NamedIn {
-  Named operator()(const storage::SweepRow& row) const { return {row.id, {}}; }
-  Named operator()(const storage::CandidateRow& row) const { return {row.sweep, {}}; }
-  Named operator()(const storage::TrialRow& row) const { return {row.sweep, {}}; }
-  Named operator()(const storage::AttemptRow& row) const { return {{}, row.worker}; }
-  Named operator()(const storage::WorkerRow& row) const { return {{}, row.id}; }
-  Named operator()(const storage::EventRow& row) const { return {row.sweep, row.worker}; }
-  template <typename Other>
-  Named operator()(const Other&) const {
-    return {};
+  std::set<SweepId>& sweeps;
+  std::set<WorkerId>& workers;
+
+  void operator()(const storage::SweepRow& row) const { sweeps.insert(row.id); }
+  void operator()(const storage::CandidateRow& row) const { sweeps.insert(row.sweep); }
+  void operator()(const storage::TrialRow& row) const { sweeps.insert(row.sweep); }
+  void operator()(const storage::AttemptRow& row) const {
+    workers.insert(row.worker);
+    for (const storage::AttemptMember& member : row.members) workers.insert(member.worker);
   }
+  void operator()(const storage::WorkerRow& row) const { workers.insert(row.id); }
+  void operator()(const storage::EventRow& row) const {
+    if (row.sweep.valid()) sweeps.insert(row.sweep);
+    if (row.worker.valid()) workers.insert(row.worker);
+  }
+  template <typename Other>
+  void operator()(const Other&) const {}
 };
 
 template <typename View, typename Id>
@@ -135,9 +138,7 @@ Publisher::Publisher(const core::State& state) {
 
 void Publisher::note(std::span<const storage::Mutation> committed) {
   for (const storage::Mutation& row : committed) {
-    const Named named = std::visit(NamedIn{}, row);
-    if (named.sweep.valid()) sweeps_.changed.insert(named.sweep);
-    if (named.worker.valid()) workers_.changed.insert(named.worker);
+    std::visit(NamedIn{sweeps_.changed, workers_.changed}, row);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "coordinator/core/explain.h"
+#include "coordinator/engine/published.h"
 #include "tests/coordinator/core/harness.h"
 
 namespace tailor::core {
@@ -70,6 +71,33 @@ TEST(Gang, IsPlacedWholeOrNotAtAll) {
   EXPECT_EQ(assigns[1].gang, (protocol::Gang{2, 2, 4}));
   EXPECT_EQ(assigns[0].slots, (std::vector<std::uint32_t>{0, 1}));
   EXPECT_EQ(assigns[0].spec.token, assigns[1].spec.token);
+}
+
+TEST(Gang, IsSeenInTheViewOfEachOfItsWorkers) {
+  Harness h;
+  const SessionId first = h.connect(hello("w1", 2));
+  const SessionId second = h.connect(hello("w2", 2));
+  engine::Publisher publisher(h.state);
+  publisher.publish(h.state);
+  const auto busy = [&] {
+    publisher.note(h.last.writes);
+    std::string text;
+    const auto published = publisher.publish(h.state);
+    for (const auto& view : *published->workers) text += std::to_string(view->busy_slots) + " ";
+    return text + std::to_string(published->totals.busy_slots);
+  };
+  SweepFile file;
+  file.resources = "cpus = 2\nnodes = 2";
+  h.submit(file);
+  ASSERT_EQ(h.workers_of(1), "w1 w2");
+  EXPECT_EQ(busy(), "2 2 4");
+  const auto ref = h.live(1);
+  h.control(SweepAction::kPause);
+  h.send(second, protocol::MemberEnded{ref, EndClass::kStopped, ""});
+  EXPECT_EQ(busy(), "2 0 2");
+  h.report(first, ref, 1,
+           {protocol::StartedReport{}, protocol::EndReport{EndClass::kStopped, "", 0, {}}});
+  EXPECT_EQ(busy(), "0 0 0");
 }
 
 TEST(Gang, OnOneWorkerHasARankInEachOfItsSlots) {
