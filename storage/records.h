@@ -127,6 +127,7 @@ struct AttemptRow {
   protocol::StopReason stop_reason = protocol::StopReason::kNone;
   /// All members of a gang; empty = one member, `worker` with `slots`.
   std::vector<AttemptMember> members;
+  bool awaits_step = false;  ///< it resumed, and has reported no step since
   friend bool operator==(const AttemptRow&, const AttemptRow&) = default;
 };
 

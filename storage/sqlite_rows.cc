@@ -186,8 +186,7 @@ constexpr std::string_view kAttemptColumns =
     "a.log_bytes, "
     "a.end_class, a.message, coalesce((SELECT s.started_json FROM attempt_start s WHERE "
     "s.attempt = a.id), ''), a.assigned_ms, a.ended_ms, a.stop_reason, a.members_json, "
-    "a.ran_ms "
-    "FROM attempt a";
+    "a.ran_ms, a.awaits_step FROM attempt a";
 
 AttemptRow attempt_of(Query& row) {
   AttemptRow attempt;
@@ -206,6 +205,7 @@ AttemptRow attempt_of(Query& row) {
   attempt.stop_reason = protocol::parse_stop_reason(row.text(13));
   attempt.members = members_from_json(row.text(14));
   attempt.ran_ms = row.integer(15);
+  attempt.awaits_step = row.integer(16) != 0;
   return attempt;
 }
 
@@ -360,7 +360,8 @@ void write_row(Connection& db, const AttemptRow& row) {
   Query(db.statement(
             "INSERT INTO attempt (id, trial, number, token, worker, slots_json, state, "
             "acked_sequence, log_bytes, end_class, message, assigned_ms, ended_ms, stop_reason, "
-            "members_json, ran_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "members_json, ran_ms, awaits_step) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET "
             "token = excluded.token, worker = excluded.worker, slots_json = excluded.slots_json, "
             "state = excluded.state, acked_sequence = excluded.acked_sequence, "
@@ -368,11 +369,12 @@ void write_row(Connection& db, const AttemptRow& row) {
             "excluded.message, "
             "assigned_ms = excluded.assigned_ms, "
             "ended_ms = excluded.ended_ms, stop_reason = excluded.stop_reason, "
-            "members_json = excluded.members_json, ran_ms = excluded.ran_ms"),
+            "members_json = excluded.members_json, ran_ms = excluded.ran_ms, "
+            "awaits_step = excluded.awaits_step"),
         attempt_key(row.id), row.id.trial.value, row.id.number, row.token, row.worker.value, slots,
         attempt_state_name(row.state), row.acked_sequence, row.log_bytes,
         protocol::end_class_name(row.end_class), row.message, row.assigned_ms, row.ended_ms,
-        protocol::stop_reason_name(row.stop_reason), members, row.ran_ms)
+        protocol::stop_reason_name(row.stop_reason), members, row.ran_ms, row.awaits_step)
       .run();
   // Neither statement writes anything where nothing changes.
   if (row.started_json.empty()) {

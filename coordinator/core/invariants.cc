@@ -387,11 +387,12 @@ std::string durable_text(const State& state) {
     }
     if (trial.live) {
       const storage::AttemptRow& a = trial.live->row;
-      text +=
-          fmt::format(" live {} token={} {} slots={} {} acked={} log={} ran={} stop='{}' {}",
-                      a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
-                      storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes, a.ran_ms,
-                      protocol::stop_reason_name(trial.live->stop_reason), a.started_json);
+      text += fmt::format(
+          " live {} token={} {} slots={} {} acked={} log={} ran={} stop='{}' {}{}",
+          a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
+          storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes, a.ran_ms,
+          protocol::stop_reason_name(trial.live->stop_reason), a.started_json,
+          a.awaits_step ? " awaits_step" : "");
       for (const Member& member : trial.live->members) {
         text +=
             fmt::format(" member {} slots={} ranks={}+{} {}", member.row.worker.to_string(),

@@ -39,7 +39,7 @@ void accept_started(Transition& t, Trial& trial, const protocol::StartedReport& 
   live.row.started_json = started_to_json(started);
   live.resumed_step = started.resumed_step;
   // Reports before this one are those that an earlier attempt wrote and nobody stored.
-  live.awaits_step = started.resumed_step > 0;
+  live.row.awaits_step = started.resumed_step > 0;
   live.progress_ms = t.now.mono_ms;
   trial.not_started = 0;
   trial.not_started_on.clear();
@@ -79,7 +79,7 @@ Status check_report(const LiveAttempt& live, const protocol::Report& report) {
                                          report.sequence, number)};
   }
   const auto* metrics = std::get_if<protocol::MetricReport>(&report.body);
-  if (metrics == nullptr || !live.awaits_step || metrics->step >= live.resumed_step) {
+  if (metrics == nullptr || !live.row.awaits_step || metrics->step >= live.resumed_step) {
     return Status::ok();
   }
   return {Code::kDataLoss,
@@ -112,7 +112,7 @@ void note_step(Transition& t, Trial& trial, std::int64_t step) {
     live.progress_ms = t.now.mono_ms;
   }
   if (live.resumed_step < 0) return;
-  live.awaits_step = false;
+  live.row.awaits_step = false;
   if (live.probe) probe_succeeded(t, trial);
 }
 

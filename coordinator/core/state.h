@@ -87,7 +87,6 @@ struct LiveAttempt {
   std::int64_t first_step = 0;     ///< of the newest checkpoint of the trial when it began
   std::int64_t resumed_step = -1;  ///< as the trainer said; -1 = it has said nothing yet
   std::int64_t step = -1;          ///< the last that it reported; -1 = none
-  bool awaits_step = false;        ///< it resumed, and has reported no step since
   std::string rendezvous;          ///< where rank 0 of a gang listens; "" = not known yet
   bool refused = false;            ///< a member could not take it: that is its worker's fault
   std::string log_tail;            ///< the end of the log, while its last line has no end

@@ -12,6 +12,9 @@ UPDATE worker SET quarantine_cause = CASE
   WHEN quarantine LIKE 'a log says: %' THEN 'log'
   ELSE 'troubles' END;
 
+-- 1: its trainer said that it resumed, and has reported no step since.
+ALTER TABLE attempt ADD COLUMN awaits_step INTEGER NOT NULL DEFAULT 0;
+
 -- The same rows as before: SQLite makes a table for every IN of an index each time that a trial's row is written.
 DROP INDEX trial_open;
 DROP INDEX trial_unsuccessful;

@@ -83,6 +83,7 @@ inline AttemptRow make_attempt(std::uint64_t trial, std::uint32_t number,
   row.ran_ms = 5'000'000'000;
   row.stop_reason = protocol::StopReason::kPaused;
   row.members = {{WorkerId{worker}, {0, 3}, 0, 2}, {WorkerId{worker + 1}, {}, 2, 1}};
+  row.awaits_step = true;
   return row;
 }
 

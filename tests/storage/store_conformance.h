@@ -146,6 +146,7 @@ TEST_P(StoreConformance, ARowWithAKnownKeyReplacesTheOldOneWhole) {
   attempt.slots.clear();
   attempt.members.clear();
   attempt.stop_reason = protocol::StopReason::kNone;
+  attempt.awaits_step = false;
   WorkerRow worker = make_worker(1, "renamed");
   worker.draining = true;
   worker.labels.clear();

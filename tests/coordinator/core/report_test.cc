@@ -332,6 +332,25 @@ TEST(Reports, AFirstStepBeforeTheResumedOneEndsTheAttempt) {
             (std::vector<std::int64_t>{100}));
 }
 
+TEST(Reports, AFirstStepBeforeTheResumedOneEndsTheAttemptAlsoAfterARestart) {
+  Harness h;
+  h.submit({});
+  SessionId w = h.connect("w1");
+  h.report(w, h.live(1), 1,
+           {protocol::StartedReport{}, protocol::CheckpointReport{80, "checkpoints/80", "abc", 1},
+            protocol::EndReport{EndClass::kPreempted, "", 80, {}}});
+  const auto ref = h.live(1);
+  ASSERT_EQ(ref.attempt.number, 2u);
+  protocol::StartedReport started;
+  started.resumed_step = 80;
+  h.report(w, ref, 1, {started});
+  h.disconnect(w);
+  h.restart();
+  w = h.connect("w1", 1, {{ref, {0}, true, 0}});
+  h.report(w, ref, 2, {protocol::MetricReport{1, 64, {{"train_loss", 5.0}}}});
+  EXPECT_THAT(h.said("attempt_ended").back(), HasSubstr("RESUME_MISMATCH"));
+}
+
 TEST(Reports, StepsThatFollowTheResumedOneAreFineAlsoAfterARestart) {
   OneRunning h;
   h.report(h.session, h.live(1), 1, {resumed(80), metric(80), metric(81)});
