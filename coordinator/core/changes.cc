@@ -68,8 +68,8 @@ void let_go(State& state, SweepId id) {
   state.deadlines.clear(DeadlineKind::kReserve, id.value);
   count_others(state, sweep.row.state, sweep.counts, 1);
   state.sweep_by_name.erase(sweep.row.name);
+  state.departures.add(id, sweep.row.name);
   state.sweeps.erase(found);
-  ++state.departures;
 }
 
 }  // namespace

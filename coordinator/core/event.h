@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,6 +25,7 @@ using SessionId = std::uint64_t;
 struct Recalled {
   std::uint64_t as_of = 0;  ///< of the RowsWanted that asked for them
   std::uint32_t tries = 1;  ///< so many times rows were read for the request
+  std::set<TrialId> asked;  ///< its `trials`: those of them without a row do not exist
   storage::Snapshot rows;
   /// Of the sweep that was asked for by its name.
   std::uint64_t candidates = 0;

@@ -1,7 +1,8 @@
 // Requests about what has ended. The State keeps only what has something to do; what a request is
 // about beyond that, it brings with it as rows (event.h, Recalled). Memory comes first: a row is
-// believed only where memory does not know better, and only when nothing has left memory since it
-// was asked for, or when it agrees with the note of its trial.
+// believed only where memory does not know better, and only when its sweep has not left memory
+// since it was asked for, or when it agrees with the note of its trial. What leaves otherwise is
+// nothing to the request: requests go on however many sweeps end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,14 +17,17 @@ using storage::TrialState;
 namespace {
 
 void want(Transition& t, RequestId request, RowsWanted wanted) {
-  wanted.as_of = t.state.departures;
+  wanted.as_of = t.state.departures.count();
   t.reply(request, {Code::kAborted, "what this is about has ended: its rows are to be read first"},
           std::move(wanted));
 }
 
-/// The rows, when nothing has left memory since they were asked for.
-const Recalled* fresh(const State& state, const std::shared_ptr<const Recalled>& recalled) {
-  return recalled != nullptr && recalled->as_of == state.departures ? recalled.get() : nullptr;
+/// The rows, unless that sweep (by its id or its name) has left memory since they were asked for.
+template <typename Sweep>
+const Recalled* fresh(const State& state, const std::shared_ptr<const Recalled>& recalled,
+                      const Sweep& sweep) {
+  const bool old = recalled == nullptr || state.departures.since(recalled->as_of, sweep);
+  return old ? nullptr : recalled.get();
 }
 
 const storage::SweepRow* find_row(const Recalled& recalled, SweepId id) {
@@ -65,8 +69,8 @@ void cancel_unreadable(Transition& t, UnreadableSweep& sweep) {
   t.event(EventKind::kSweepCancelled, {id, {}, 0, {}}, "it could not be read: " + sweep.reason);
   count_others(t.state, sweep.row.state, sweep.counts, 1);
   t.state.sweep_by_name.erase(sweep.row.name);
+  t.state.departures.add(id, sweep.row.name);
   t.state.unreadable.erase(id);
-  ++t.state.departures;
 }
 
 /// A change to a sweep that is rows only.
@@ -76,7 +80,7 @@ void control_ended(Transition& t, const ControlSweep& event, const storage::Swee
     changed.priority = event.priority;
     t.append(std::move(changed));
     t.event(EventKind::kSweepPriority, {row.id, {}, 0, {}}, std::to_string(event.priority));
-    ++t.state.departures;  // rows that were read before are old now
+    t.state.departures.add(row.id, row.name);  // rows that were read before are old now
     return t.reply(event.request, Status::ok());
   }
   if (event.action == SweepAction::kCancel && row.state == SweepState::kCancelled) {
@@ -126,24 +130,29 @@ struct RowIndex {
   }
 };
 
-/// Brings back a final trial of a sweep in memory; false when its rows are not there, or older than
-/// what memory knows. Errors: it cannot be read.
-Result<bool> recall_trial(Transition& t, const Place& place, TrialId id, const RowIndex& rows) {
+/// True when the rows of a final trial of a sweep in memory are there, and no older than what
+/// memory knows.
+bool is_noted(const Place& place, TrialId id, const RowIndex& rows) {
   const auto row = rows.trials.find(id);
   if (row == rows.trials.end()) return false;
   const TrialNote& note = place.sweep->notes[place.index];
-  if (row->second->state != note.state || row->second->attempts != note.attempts) return false;
-  const auto candidate = rows.candidates.find({place.sweep->row.id, row->second->candidate});
-  if (candidate == rows.candidates.end()) return false;
+  return row->second->state == note.state && row->second->attempts == note.attempts &&
+         rows.candidates.contains({place.sweep->row.id, row->second->candidate});
+}
+
+/// Brings such a trial back. Errors: it cannot be read.
+Status recall_trial(Transition& t, const Place& place, TrialId id, const RowIndex& rows) {
+  const storage::TrialRow& row = *rows.trials.at(id);
   const auto attempts = rows.attempts.find(id);
   const auto checkpoint = rows.checkpoints.find(id);
   static const std::vector<const storage::AttemptRow*> kNone;
   TAILOR_RETURN_IF_ERROR(
-      install(t.state, t.state.sweeps.at(place.sweep->row.id), *row->second, *candidate->second,
+      install(t.state, t.state.sweeps.at(place.sweep->row.id), row,
+              *rows.candidates.at({place.sweep->row.id, row.candidate}),
               attempts == rows.attempts.end() ? kNone : attempts->second,
               checkpoint == rows.checkpoints.end() ? nullptr : checkpoint->second));
   t.changes.recalled(t.state.trials.at(id));
-  return true;
+  return Status::ok();
 }
 
 /// Brings back a sweep that has ended, with those of `meant` that the action applies to.
@@ -195,7 +204,7 @@ bool recall(Transition& t, const SubmitSweep& event) {
     return false;
   }
   if (t.state.other_sweeps.empty()) return true;  // there is no sweep that is not in memory
-  const Recalled* recalled = fresh(t.state, event.recalled);
+  const Recalled* recalled = fresh(t.state, event.recalled, name);
   if (recalled == nullptr) {
     RowsWanted wanted;
     wanted.sweep_name = name;
@@ -226,7 +235,7 @@ bool recall(Transition& t, const ControlSweep& event) {
     }
     return false;
   }
-  const Recalled* recalled = fresh(t.state, event.recalled);
+  const Recalled* recalled = fresh(t.state, event.recalled, event.sweep);
   if (recalled == nullptr) {
     RowsWanted wanted;
     wanted.sweep = event.sweep;
@@ -245,58 +254,77 @@ bool recall(Transition& t, const ControlTrials& event) {
     t.reply(event.request, std::move(status));
     return false;
   };
-  const Recalled* recalled = fresh(t.state, event.recalled);
+  const Recalled* const recalled = event.recalled.get();
+  const RowIndex rows(recalled);
   RowsWanted wanted;
   wanted.for_retry = event.action == TrialAction::kRetry;
+  // Nothing is brought back before all is there. When something lacks, everything is asked for:
+  // rows that were read before are gone by then.
+  bool lacks = false;
   if (event.failed_of.valid() && !t.state.sweeps.contains(event.failed_of)) {
     const auto aside = t.state.unreadable.find(event.failed_of);
     if (aside != t.state.unreadable.end()) {
       return answer(cannot_read(event.failed_of, aside->second.reason));
     }
-    if (recalled == nullptr) {
-      wanted.whole_sweep = event.failed_of;
-    } else if (const storage::SweepRow* row = find_row(*recalled, event.failed_of)) {
-      const Status read = recall_sweep(t, *recalled, *row, event);
-      if (!read.is_ok()) return answer(read);
-    } else {
+    wanted.whole_sweep = event.failed_of;
+    if (fresh(t.state, event.recalled, event.failed_of) == nullptr) {
+      lacks = true;
+    } else if (find_row(*recalled, event.failed_of) == nullptr) {
       return answer(
           {Code::kNotFound, fmt::format("there is no sweep {}", event.failed_of.to_string())});
     }
   }
-  const RowIndex rows(event.recalled.get());
   for (const TrialId id : trials_meant(t.state, event)) {
     if (t.state.trials.contains(id)) continue;
     if (Status status = check_readable(t.state, id, rows); !status.is_ok()) return answer(status);
-    auto place = place_of(t.state, id);
-    if (!place) {
-      const auto row = recalled == nullptr ? rows.trials.end() : rows.trials.find(id);
-      if (recalled == nullptr) {
-        wanted.trials.push_back(id);
-        wanted.sweeps_of_trials = event.action == TrialAction::kRetry;
-        continue;
-      }
-      if (row == rows.trials.end()) {
-        return answer({Code::kNotFound,
-                       fmt::format("there is no trial {}; nothing was done", id.to_string())});
-      }
-      if (!applies(event.action, row->second->state)) continue;
-      const storage::SweepRow* sweep = find_row(*recalled, row->second->sweep);
-      if (sweep == nullptr) {
-        return answer({Code::kInternal,
-                       fmt::format("the rows of {} came without its sweep", id.to_string())});
-      }
-      const Status read = recall_sweep(t, *recalled, *sweep, event);
-      if (!read.is_ok()) return answer(read);
+    if (const auto place = place_of(t.state, id)) {
+      if (!applies(event.action, place->sweep->notes[place->index].state)) continue;
+      wanted.trials.push_back(id);
+      // One that failed since the request was made is not meant by it, unless it was named.
+      const bool named = std::count(event.trials.begin(), event.trials.end(), id) > 0;
+      lacks |= !is_noted(*place, id, rows) && (named || recalled == nullptr);
       continue;
     }
-    if (!applies(event.action, place->sweep->notes[place->index].state)) continue;
-    const Result<bool> there = recall_trial(t, *place, id, rows);
-    if (!there) return answer(cannot_read(place->sweep->row.id, there.error().message()));
-    if (!*there) wanted.trials.push_back(id);
+    wanted.trials.push_back(id);
+    wanted.sweeps_of_trials |= event.action == TrialAction::kRetry;
+    const auto row = rows.trials.find(id);
+    if (row != rows.trials.end()) {
+      lacks |= fresh(t.state, event.recalled, row->second->sweep) == nullptr;
+    } else if (recalled != nullptr && recalled->asked.contains(id)) {
+      return answer(
+          {Code::kNotFound, fmt::format("there is no trial {}; nothing was done", id.to_string())});
+    } else {
+      lacks = true;
+    }
   }
-  if (wanted.trials.empty() && !wanted.whole_sweep.valid()) return true;
-  want(t, event.request, std::move(wanted));
-  return false;
+  if (lacks) {
+    want(t, event.request, std::move(wanted));
+    return false;
+  }
+  if (wanted.whole_sweep.valid()) {
+    const Status read = recall_sweep(t, *recalled, *find_row(*recalled, wanted.whole_sweep), event);
+    if (!read.is_ok()) return answer(read);
+  }
+  for (const TrialId id : wanted.trials) {
+    if (t.state.trials.contains(id)) continue;  // it came with its sweep
+    if (const auto place = place_of(t.state, id)) {
+      if (!is_noted(*place, id, rows)) continue;
+      if (!applies(event.action, place->sweep->notes[place->index].state)) continue;
+      const Status read = recall_trial(t, *place, id, rows);
+      if (!read.is_ok()) return answer(cannot_read(place->sweep->row.id, read.message()));
+      continue;
+    }
+    const storage::TrialRow& row = *rows.trials.at(id);
+    if (!applies(event.action, row.state)) continue;
+    const storage::SweepRow* sweep = find_row(*recalled, row.sweep);
+    if (sweep == nullptr) {
+      return answer(
+          {Code::kInternal, fmt::format("the rows of {} came without its sweep", id.to_string())});
+    }
+    const Status read = recall_sweep(t, *recalled, *sweep, event);
+    if (!read.is_ok()) return answer(read);
+  }
+  return true;
 }
 
 }  // namespace tailor::core

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "coordinator/core/deadlines.h"
+#include "coordinator/core/departures.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/index_set.h"
 #include "coordinator/scheduler/worker_index.h"
@@ -242,8 +243,9 @@ struct State {
   // Indexes, so that no step walks over all trials.
   std::set<SweepId> open_sweeps;  ///< running or paused, and readable
   SweepId drew_last;              ///< the search that used up the draws; those behind it go first
-  /// Grows when a sweep leaves memory: rows read before that may be older than what it did last.
-  std::uint64_t departures = 0;
+  /// Sweeps that left memory, or changed without being in it: rows of them that were read before
+  /// are old.
+  Departures departures;
   /// Sweeps that are rows only, and their trials, by state.
   std::map<storage::SweepState, std::uint64_t> other_sweeps;
   std::map<storage::TrialState, std::uint64_t> other_trials;

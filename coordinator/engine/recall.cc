@@ -9,7 +9,8 @@ namespace tailor::engine {
 namespace {
 
 constexpr std::uint64_t kRowsPerPage = 10'000;
-// Each try follows what had ended meanwhile: more than a few mean a bug.
+// Each try follows a sweep that the request is about and that came and went meanwhile: more than a
+// few mean a bug.
 constexpr std::uint32_t kTriesMax = 50;
 
 class Reader {
@@ -103,6 +104,7 @@ class Reader {
 Result<core::Recalled> read_rows(const storage::Store& store, const core::RowsWanted& wanted) {
   Reader reader(store);
   reader.recalled.as_of = wanted.as_of;
+  reader.recalled.asked.insert(wanted.trials.begin(), wanted.trials.end());
   if (!wanted.sweep_name.empty()) TAILOR_RETURN_IF_ERROR(reader.named(wanted.sweep_name));
   if (wanted.sweep.valid()) TAILOR_RETURN_IF_ERROR(reader.sweep(wanted.sweep));
   if (wanted.whole_sweep.valid()) {

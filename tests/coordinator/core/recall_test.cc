@@ -171,7 +171,8 @@ TEST(Recall, RowsThatWereReadBeforeASweepEndedAgainAreNotBelieved) {
   const auto asked = [&] {
     core::step(h.state, ControlTrials{1, {TrialId{2}}, {}, TrialAction::kRetry, false}, h.now);
     RowsWanted wanted;
-    wanted.as_of = h.state.departures;
+    wanted.as_of = h.state.departures.count();
+    EXPECT_GT(wanted.as_of, 0u);
     wanted.trials = {TrialId{2}};
     wanted.sweeps_of_trials = true;
     wanted.for_retry = true;
@@ -189,6 +190,117 @@ TEST(Recall, RowsThatWereReadBeforeASweepEndedAgainAreNotBelieved) {
   EXPECT_TRUE(std::holds_alternative<RowsWanted>(std::get<Reply>(effects.outward[0]).body));
   EXPECT_TRUE(effects.writes.empty());
   EXPECT_TRUE(h.state.sweeps.empty());
+}
+
+/// Deals with a request as the engine does; `meanwhile` happens each time that rows are read for
+/// it. Returns how many times that was.
+template <typename Meanwhile>
+int deal_with(Harness& h, Event event, Effects* effects, Meanwhile meanwhile) {
+  for (int asked = 0;; ++asked) {
+    *effects = core::step(h.state, event, h.now);
+    EXPECT_TRUE(h.store.commit(effects->writes).is_ok());
+    const auto* wanted = std::get_if<RowsWanted>(&std::get<Reply>(effects->outward.front()).body);
+    if (wanted == nullptr || asked == 50) return asked;
+    auto rows = engine::read_rows(h.store, *wanted);
+    meanwhile();
+    engine::attach_rows(event, std::move(*rows));
+  }
+}
+
+// Short sweeps end all the time. What is asked about others is answered all the same.
+TEST(Recall, RequestsGoOnHoweverManyOtherSweepsEnd) {
+  Harness h;
+  run_to_the_end(h);
+  int next = 0;
+  const auto others_end = [&] { run_to_the_end(h, "short-" + std::to_string(++next)); };
+  SweepFile file;
+  file.name = "mine";
+  const auto spec = sweep::parse(file.text(), "test.toml", "/data");
+  ASSERT_TRUE(spec.has_value()) << spec.error().message();
+  Effects effects;
+  const SubmitSweep submission{500, std::make_shared<const sweep::Spec>(*spec), file.text(),
+                               "/data", "h"};
+  EXPECT_EQ(deal_with(h, submission, &effects, others_end), 1);
+  const auto& submitted = std::get<Reply>(effects.outward.front());
+  ASSERT_TRUE(submitted.status.is_ok()) << submitted.status.message();
+  EXPECT_TRUE(std::get<SubmitOutcome>(submitted.body).created);
+
+  const ControlSweep priority{501, SweepId{1}, SweepAction::kSetPriority, 7};
+  EXPECT_EQ(deal_with(h, priority, &effects, others_end), 1);
+  EXPECT_EQ(h.store.sweep(SweepId{1})->priority, 7);
+  for (const bool by_sweep : {true, false}) {
+    ControlTrials retry{502, {}, SweepId{1}, TrialAction::kRetry, true};
+    if (!by_sweep) retry = {503, {TrialId{2}}, {}, TrialAction::kRetry, false};
+    EXPECT_EQ(deal_with(h, retry, &effects, others_end), 1);
+    const auto& reply = std::get<Reply>(effects.outward.front());
+    ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
+    EXPECT_EQ(std::get<TrialsOutcome>(reply.body).trials, std::vector<TrialId>{TrialId{2}});
+  }
+}
+
+TEST(Recall, TooManyDeparturesMakeRowsOldWhateverLeft) {
+  Departures departures;
+  departures.add(SweepId{1}, "a");
+  const std::uint64_t then = departures.count();
+  EXPECT_FALSE(departures.since(then, SweepId{1}));
+  EXPECT_TRUE(departures.since(0, SweepId{1}));
+  EXPECT_TRUE(departures.since(0, std::string_view("a")));
+  departures.add(SweepId{2}, "b");
+  EXPECT_FALSE(departures.since(then, SweepId{1}));
+  EXPECT_FALSE(departures.since(then, std::string_view("a")));
+  EXPECT_TRUE(departures.since(then, std::string_view("b")));
+  for (std::uint64_t id = 3; id < 5'000; ++id) departures.add(SweepId{id}, "c");
+  EXPECT_TRUE(departures.since(then, SweepId{1})) << "nobody knows any more";
+  EXPECT_FALSE(departures.since(departures.count() - 1'000, SweepId{1}));
+}
+
+// All that is needed is asked for together: what was read for an earlier try is gone.
+TEST(Recall, ARetryOfFailedTrialsGoesOnThoughOthersOfTheSweepFailMeanwhile) {
+  for (const bool named : {false, true}) {
+    Harness h;
+    SweepFile file;
+    file.seeds = "count = 300";
+    file.retry = "oom = 0";
+    h.submit(file);
+    const SessionId w = h.connect("w");
+    std::uint64_t next = 1;
+    const auto one_fails = [&] { h.finish(w, next++, EndClass::kOom); };
+    one_fails();
+    one_fails();
+    ControlTrials retry{500, {}, SweepId{1}, TrialAction::kRetry, false};
+    if (named) {
+      retry = {500, {TrialId{1}, TrialId{2}}, SweepId{1}, TrialAction::kRetry, false};
+    }
+    Effects effects;
+    EXPECT_EQ(deal_with(h, retry, &effects, one_fails), 1);
+    const auto& reply = std::get<Reply>(effects.outward.front());
+    ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
+    EXPECT_EQ(std::get<TrialsOutcome>(reply.body).trials,
+              (std::vector<TrialId>{TrialId{1}, TrialId{2}}))
+        << "those that had failed when it was asked for";
+  }
+}
+
+// The sweep was in memory, and the trial with it, when rows were asked for: they say nothing of it.
+TEST(Recall, ATrialThatLeftMemoryWhileRowsWereReadIsFoundAllTheSame) {
+  Harness h;
+  run_to_the_end(h);
+  SweepFile file;
+  file.name = "other";
+  file.retry = "oom = 0";
+  h.submit(file);
+  const SessionId w = h.connect("w");
+  bool done = false;
+  Effects effects;
+  const ControlTrials retry{500, {TrialId{2}, TrialId{3}}, {}, TrialAction::kRetry, false};
+  const int asked = deal_with(h, retry, &effects, [&] {
+    if (!std::exchange(done, true)) h.finish(w, 3, EndClass::kOom);
+  });
+  EXPECT_EQ(asked, 2);
+  const auto& reply = std::get<Reply>(effects.outward.front());
+  ASSERT_TRUE(reply.status.is_ok()) << reply.status.message();
+  EXPECT_EQ(std::get<TrialsOutcome>(reply.body).trials,
+            (std::vector<TrialId>{TrialId{2}, TrialId{3}}));
 }
 
 TEST(Recall, AnEndedSweepThatCannotBeReadIsSaidAndChangesNothing) {
