@@ -136,6 +136,23 @@ bool Pruning::walk_points(Connection& db, const PruneRules& rules, WallMs now_ms
   return pieces.size() < static_cast<std::size_t>(kRowsSeenMax);
 }
 
+/// Where to go on behind `from`, before which nothing more is old: events are written in the order
+/// of time, but for those of a clock that was wrong for a while. Every so many rows one is looked
+/// at; nullopt = none of them is old.
+std::optional<std::int64_t> next_old_event(Connection& db, std::int64_t from, std::int64_t last,
+                                           WallMs old_ms) {
+  constexpr std::int64_t kLooksMax = 4'000;
+  const std::int64_t apart = std::max(kRowsSeenMax, (last - from) / kLooksMax);
+  for (std::int64_t young = from; young + apart <= last;) {
+    Query event(db.statement("SELECT id, wall_ms FROM event WHERE id >= ? ORDER BY id LIMIT 1"),
+                young + apart);
+    if (!event.next() || event.integer(0) > last) break;
+    if (event.integer(1) <= old_ms) return young;
+    young = event.integer(0);
+  }
+  return std::nullopt;
+}
+
 bool Pruning::walk_events(Connection& db, std::int64_t indexed, const PruneRules& rules,
                           WallMs now_ms, Pruned& pruned) {
   struct Event {
@@ -154,11 +171,14 @@ bool Pruning::walk_events(Connection& db, std::int64_t indexed, const PruneRules
       events.push_back({query.integer(0), query.integer(1), query.u64(2), query.u64(3)});
     }
   }
+  const WallMs old_ms = now_ms - rules.events_ms;
   std::uint64_t deleted = 0;
+  bool some_old = false;
   for (const Event& event : events) {
     if (deleted >= kRowsDeletedMax) return false;
-    if (event.wall_ms > now_ms - rules.events_ms) return true;  // later ones are younger
     events_from_ = event.id;
+    if (event.wall_ms > old_ms) continue;
+    some_old = true;
     if (event.trial != 0 && !end_of(db, TrialId{event.trial})) continue;
     if (event.trial == 0 && event.sweep != 0) {
       Query open(db.statement("SELECT 1 FROM sweep WHERE id = ? AND state IN ('running', "
@@ -176,7 +196,11 @@ bool Pruning::walk_events(Connection& db, std::int64_t indexed, const PruneRules
     ++pruned.events;
     ++deleted;
   }
-  return events.size() < static_cast<std::size_t>(kRowsSeenMax);
+  if (events.size() < static_cast<std::size_t>(kRowsSeenMax)) return true;
+  if (some_old) return false;
+  const auto next = next_old_event(db, events_from_, indexed, old_ms);
+  if (next) events_from_ = *next;
+  return !next;
 }
 
 std::optional<PrunedTrial> read_pruned(Connection& db, TrialId trial) {

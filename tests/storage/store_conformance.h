@@ -685,6 +685,35 @@ TEST_P(StoreConformance, PruningTakesOnlyWhatRulesSayOfTrialsThatHaveEnded) {
   EXPECT_EQ(store().events(newest, 100)->size(), 1u) << "ids go on";
 }
 
+TEST_P(StoreConformance, PruningFindsOldEventsBehindThoseOfAClockThatWasAhead) {
+  constexpr std::int64_t kDay = 86'400'000;
+  constexpr WallMs kNow = 1'000 * kDay;
+  const auto event = [](WallMs wall_ms, std::string message) {
+    return EventRow{0, wall_ms, EventKind::kTrialQueued, {}, {}, 0, {}, std::move(message)};
+  };
+  const auto pruned = [&] {
+    while (store().maintain().value_or(false)) {
+    }
+    std::uint64_t events = 0;
+    for (bool more = true; more;) {
+      const Pruned piece = store().prune({.events_ms = 30 * kDay}, kNow).value();
+      events += piece.events;
+      more = piece.more;
+    }
+    return events;
+  };
+  commit({event(2 * kNow, "ahead"), event(1, "old"), event(kNow, "newest")});
+  EXPECT_EQ(pruned(), 1u);
+  // More of them than are looked at at once.
+  std::vector<Mutation> batch;
+  for (int i = 0; i < 9'000; ++i) batch.emplace_back(event(2 * kNow, "ahead"));
+  for (int i = 0; i < 5'000; ++i) batch.emplace_back(event(1, "old"));
+  batch.emplace_back(event(kNow, "newest"));
+  commit(batch);
+  EXPECT_EQ(pruned(), 5'000u);
+  EXPECT_EQ(pruned(), 0u);
+}
+
 TEST_P(StoreConformance, EventsAreFoundBeforeAndAfterTheyAreIndexed) {
   commit(make_base(3));
   for (std::uint64_t i = 0; i < 40; ++i) {
