@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::size_t kFilesMax = 64;
+constexpr auto kFileBytesMax = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
 constexpr const char* kPart = ".part";
 constexpr const char* kManifest = "manifest.json";
 
@@ -68,15 +70,23 @@ Status check(const ArtifactKey& key, const std::vector<ArtifactFile>& files) {
     if (!is_plain_name(file.name)) return bad("an artifact's file has no plain name");
     if (!names.insert(file.name).second) return bad("an artifact names " + file.name + " twice");
     if (!is_hash(file.sha256)) return bad(file.name + " needs a SHA-256");
+    if (file.bytes > kFileBytesMax) return bad(file.name + " is larger than any file can be");
     has_manifest = has_manifest || (file.name == kManifest && file.sha256 == key.sha256);
   }
   if (!has_manifest) return bad("an artifact needs the manifest.json that it is named by");
   return Status::ok();
 }
 
+/// At most the greatest number: what is announced from afar must not wrap around to a small one.
+std::uint64_t add(std::uint64_t a, std::uint64_t b) {
+  return a > std::numeric_limits<std::uint64_t>::max() - b
+             ? std::numeric_limits<std::uint64_t>::max()
+             : a + b;
+}
+
 std::uint64_t sum_of(const std::vector<ArtifactFile>& files) {
   std::uint64_t sum = 0;
-  for (const ArtifactFile& file : files) sum += file.bytes;
+  for (const ArtifactFile& file : files) sum = add(sum, file.bytes);
   return sum;
 }
 
@@ -215,7 +225,7 @@ std::optional<Artifact> ArtifactStore::find(TrialId trial, std::string_view sha2
 std::uint64_t ArtifactStore::bytes() const {
   const std::scoped_lock lock(mutex_);
   std::uint64_t sum = 0;
-  for (const auto& [key, entry] : entries_) sum += entry.bytes;
+  for (const auto& [key, entry] : entries_) sum = add(sum, entry.bytes);
   return sum;
 }
 
@@ -237,7 +247,7 @@ Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
     is_new = found == entries_.end();
     if (is_new) {
       std::uint64_t used = 0;
-      for (const auto& [other, entry] : entries_) used += entry.bytes;
+      for (const auto& [other, entry] : entries_) used = add(used, entry.bytes);
       const std::uint64_t wanted = sum_of(files);
       if (wanted > quota_bytes_ || used > quota_bytes_ - wanted) {
         return error(Code::kResourceExhausted,

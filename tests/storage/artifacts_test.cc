@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/hash.h"
 #include "tests/support/temporary_folder.h"
@@ -128,6 +129,9 @@ TEST_F(ArtifactsTest, NamesAndHashesFromAfarAreChecked) {
   EXPECT_EQ(code_of([](Checkpoint& c) { c.key.sha256 = std::string(64, '0'); }),
             Code::kInvalidArgument)
       << "no manifest of that hash";
+  EXPECT_EQ(code_of([](Checkpoint& c) { c.files[0].bytes = std::uint64_t{1} << 63; }),
+            Code::kInvalidArgument)
+      << "no file has so many bytes";
   EXPECT_EQ(code_of([](Checkpoint& c) { c.files.clear(); }), Code::kInvalidArgument);
   EXPECT_EQ(code_of([](Checkpoint& c) { c.files.push_back(c.files[0]); }), Code::kInvalidArgument);
   EXPECT_EQ(code_of([](Checkpoint&) {}), Code::kOk);
@@ -144,6 +148,18 @@ TEST_F(ArtifactsTest, TheQuotaBoundsWhatIsThereAndWhatIsOnItsWay) {
   const auto refused = store_->begin(third.key, third.files);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  // Sizes that together are a small number modulo 2^64.
+  Checkpoint huge = checkpoint(4, 1, 1);
+  for (ArtifactFile& file : huge.files) {
+    if (file.name == "model") file.bytes = std::numeric_limits<std::int64_t>::max();
+  }
+  const ArtifactFile model = huge.files[1];
+  ASSERT_EQ(model.name, "model");
+  for (int i = 0; i < 3; ++i) {
+    huge.files.push_back(model);
+    huge.files.back().name += std::to_string(i);
+  }
+  EXPECT_EQ(store_->begin(huge.key, huge.files).error().code(), Code::kResourceExhausted);
   ASSERT_TRUE(store_->remove(second.key).is_ok());
   EXPECT_TRUE(store_->begin(third.key, third.files).has_value());
   store_->remove_stale_parts(std::int64_t{1} << 40);
