@@ -29,11 +29,14 @@ Result<std::uint64_t> random_number() {
 
 std::string beside(const std::string& path) { return path + ".id"; }
 
-/// "NAME INODE": what lies beside the file while it is the one with that name.
-std::string note_of(const std::string& file_id, const std::string& path) {
+/// "NAME INODE": what lies beside the file while it is the one with that name. Beside a closed one
+/// "NAME INODE CHANGED": nobody can set that time, so a folder that is put back whole, this note
+/// and the inode with it, is seen too.
+std::string note_of(const std::string& file_id, const std::string& path,
+                    const std::string& changed = {}) {
   struct stat info {};
   const std::uint64_t inode = ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
-  return fmt::format("{} {}\n", file_id, inode);
+  return fmt::format("{} {}{}{}\n", file_id, inode, changed.empty() ? "" : " ", changed);
 }
 
 struct Stored {
@@ -59,20 +62,23 @@ std::optional<Stored> read_stored(Connection& db) {
 }
 
 /// Both or, after a crash in between, one that raises the generation next time.
-Status name_anew(Connection& db, const std::string& path) {
+Result<std::string> name_anew(Connection& db, const std::string& path) {
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t number, random_number());
   const std::string file_id = fmt::format("{:016x}", number);
   Query(db.statement("UPDATE counters SET file_id = ?"), file_id).run();
-  return write_file_atomic(beside(path), note_of(file_id, path), true);
+  TAILOR_RETURN_IF_ERROR(write_file_atomic(beside(path), note_of(file_id, path), true));
+  return file_id;
 }
 
-std::string why_not_the_same(const Stored& stored, const std::string& path) {
+std::string why_not_the_same(const Stored& stored, const std::string& path,
+                             const std::string& changed) {
   if (stored.file_id == kBackup) return "it is a backup that was put here";
   const Result<std::string> note = read_file(beside(path));
   if (!note) {
     return stored.file_id.empty() ? "" : fmt::format("{} is missing", beside(path));
   }
   if (*note == note_of(stored.file_id, path)) return "";
+  if (*note == note_of(stored.file_id, path, changed)) return "";
   return fmt::format("it is not the file that {} belongs to", beside(path));
 }
 
@@ -94,11 +100,18 @@ Result<std::uint32_t> next_generation(const Stored& stored, const std::string& p
 
 }  // namespace
 
-Result<std::string> settle_generation(Connection& db, const std::string& path) {
+std::string last_change(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  return fmt::format("{}.{:09}", info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
+}
+
+Result<std::string> settle_generation(Connection& db, const std::string& path,
+                                      const std::string& changed) {
   const std::optional<Stored> stored = read_stored(db);
   if (!stored) return std::string();  // nothing was ever given out
   std::string said;
-  if (const std::string why = why_not_the_same(*stored, path); !why.empty()) {
+  if (const std::string why = why_not_the_same(*stored, path, changed); !why.empty()) {
     TAILOR_ASSIGN_OR_RETURN(const std::uint32_t generation, next_generation(*stored, path));
     said = fmt::format("the database goes on as generation {:x}: {}", generation, why);
     Query(db.statement("BEGIN IMMEDIATE")).run();
@@ -111,15 +124,24 @@ Result<std::string> settle_generation(Connection& db, const std::string& path) {
         .run();
     Query(db.statement("COMMIT")).run();
   }
-  TAILOR_RETURN_IF_ERROR(name_anew(db, path));
+  const auto named = name_anew(db, path);
+  if (!named) return error(named.error());
   return said;
 }
 
-void rename_generation(Connection& db, const std::string& path) {
+std::string rename_generation(Connection& db, const std::string& path) {
+  std::string file_id;
   (void)guarded(db.handle(), path, [&]() -> Status {
     if (!read_stored(db)) return {};
-    return name_anew(db, path);
+    TAILOR_ASSIGN_OR_RETURN(file_id, name_anew(db, path));
+    return {};
   });
+  return file_id;
+}
+
+void note_closed(const std::string& file_id, const std::string& path) {
+  if (file_id.empty()) return;
+  (void)write_file_atomic(beside(path), note_of(file_id, path, last_change(path)), true);
 }
 
 void mark_backup(Connection& copy) {

@@ -331,6 +331,7 @@ void rewrite_pages(SQLite::Database& db, const std::string& path, std::uint32_t 
 
 Result<std::unique_ptr<Writer>> open_writer(const std::string& path, const SqliteOptions& options,
                                             std::span<const Migration> migrations) {
+  const std::string changed = last_change(path);
   std::unique_ptr<Connection> writer;
   const auto step = [&](auto&& f) -> Status {
     return guarded(writer ? writer->handle() : nullptr, path, std::forward<decltype(f)>(f));
@@ -357,7 +358,7 @@ Result<std::unique_ptr<Writer>> open_writer(const std::string& path, const Sqlit
   if (migrated && !is_new) rewrite_pages(writer->db(), path, options.page_bytes);
   const Status settled = step([&]() -> Status {
     TAILOR_RETURN_IF_ERROR(configure_writer(*writer, path, options));
-    TAILOR_ASSIGN_OR_RETURN(const std::string said, settle_generation(*writer, path));
+    TAILOR_ASSIGN_OR_RETURN(const std::string said, settle_generation(*writer, path, changed));
     if (!said.empty() && options.notice) options.notice(said);
     return {};
   });

@@ -47,7 +47,10 @@ Result<std::unique_ptr<Writer>> Writer::begin(std::string path,
 }
 
 Writer::~Writer() {
-  if (still_there().is_ok()) rename_generation(*connection_, path_);
+  if (!still_there().is_ok()) return;
+  const std::string file_id = rename_generation(*connection_, path_);
+  connection_.reset();
+  note_closed(file_id, path_);
 }
 
 Status Writer::commit(std::span<const Mutation> batch) {

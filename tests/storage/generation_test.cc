@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "rows.h"
+#include "storage/migrations.h"
 #include "storage/sqlite_store.h"
 #include "tests/support/temporary_folder.h"
 
@@ -130,6 +131,39 @@ TEST_F(Generations, ACopyWithItsNoteInAnotherFolderIsRecognised) {
   fs::copy_file(path_ + ".id", copied + ".id");
   const auto store = open(copied);
   EXPECT_GT(counters(*store).generation, 0u);
+}
+
+// As `cp -a` does it: files that are written over keep their inodes, and PATH.id comes back too.
+TEST_F(Generations, AFolderThatIsPutBackWholeIsRecognised) {
+  fs::create_directory(folder_.file("state"));
+  const std::string path = folder_.file("state/a.db");
+  give_out(*open(path), 5);
+  { const auto store = open(path); }
+  fs::copy(folder_.file("state"), folder_.file("copy"), fs::copy_options::recursive);
+  give_out(*open(path), 100);
+  fs::copy(folder_.file("copy"), folder_.file("state"),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  {
+    const auto store = open(path);
+    EXPECT_GT(counters(*store).generation, 0u);
+    EXPECT_THAT(notice_, HasSubstr("not the file"));
+  }
+  const std::uint32_t settled = counters(*open(path)).generation;
+  EXPECT_EQ(counters(*open(path)).generation, settled) << "once";
+}
+
+TEST_F(Generations, AMigrationThatWritesTheFileAnewChangesNothing) {
+  give_out(*open(path_), 5);
+  { const auto store = open(path_); }
+  std::vector<Migration> next(embedded_migrations().begin(), embedded_migrations().end());
+  next.push_back({next.back().version + 1, "future", "CREATE TABLE future (id INTEGER) STRICT;"});
+  SqliteOptions options;
+  options.allow_network_file_system = true;
+  options.migrations = next;
+  options.page_bytes = 16'384;  // the whole file is rewritten
+  const auto store = open_sqlite(path_, options);
+  ASSERT_TRUE(store.has_value()) << status_of(store).to_string();
+  EXPECT_EQ(counters(**store).generation, 0u);
 }
 
 TEST_F(Generations, TokensOfAGenerationFitAndAscend) {
