@@ -43,7 +43,6 @@ struct FolderName {
   std::uint32_t first_rank = 0;
   friend auto operator<=>(const FolderName&, const FolderName&) = default;
 };
-std::uint64_t generation_of(FencingToken token) { return token >> 40; }
 
 std::string to_text(const FolderName& name) {
   std::string text = std::to_string(name.attempt);

@@ -12,10 +12,15 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/ids.h"
 #include "base/status.h"
 #include "protocol/messages.h"
 
 namespace tailor::agent {
+
+/// The generation of the coordinator's database that gave a token out: attempts and trials of the
+/// same number in another one may be something else.
+constexpr std::uint64_t generation_of(FencingToken token) { return token >> 40; }
 
 /// What an attempt may take. 0 = no limit.
 struct AttemptLimits {

@@ -86,10 +86,22 @@ EndReport end_of_process(const AgentAttempt& attempt) {
 }  // namespace
 
 bool Stepper::held_or_forgotten(const AttemptRef& ref) const {
-  const auto same = [&](const AttemptRef& other) { return other.attempt == ref.attempt; };
-  return std::any_of(s_.attempts.begin(), s_.attempts.end(),
-                     [&](const auto& entry) { return same(entry.first); }) ||
-         std::any_of(s_.forgotten.begin(), s_.forgotten.end(), same);
+  return s_.attempts.contains(ref) ||
+         std::find(s_.forgotten.begin(), s_.forgotten.end(), ref) != s_.forgotten.end();
+}
+
+/// An attempt's number is given out once in a generation of the coordinator's database, to one
+/// token. In another generation it is another attempt, which has folders of its own.
+std::string Stepper::clash(const AttemptRef& ref) const {
+  const auto clashes = [&](const AttemptRef& other) {
+    return other.attempt == ref.attempt && other.token != ref.token &&
+           generation_of(other.token) == generation_of(ref.token);
+  };
+  const bool held = std::any_of(s_.attempts.begin(), s_.attempts.end(),
+                                [&](const auto& entry) { return clashes(entry.first); });
+  if (!held && std::none_of(s_.forgotten.begin(), s_.forgotten.end(), clashes)) return {};
+  return fmt::format("this worker {} {} under another token", held ? "holds" : "has had",
+                     ref.attempt.to_string());
 }
 
 std::string Stepper::refusal(const protocol::Assign& assign) {
@@ -98,6 +110,8 @@ std::string Stepper::refusal(const protocol::Assign& assign) {
     return "this worker drains";
   }
   if (!s_.unfit.empty()) return s_.unfit;
+  const AttemptId id{assign.spec.trial, assign.spec.attempt};
+  if (std::string why = clash({id, assign.spec.token}); !why.empty()) return why;
   if (assign.slots.empty()) return "it names no slot";
   const std::set<std::uint32_t> wanted(assign.slots.begin(), assign.slots.end());
   if (wanted.size() != assign.slots.size()) return "it names a slot twice";

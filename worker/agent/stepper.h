@@ -62,7 +62,10 @@ class Stepper {
   /// Sends no reports and no log: rank 0 of its gang is another worker's.
   static bool is_silent(const AgentAttempt& attempt) { return attempt.gang.first_rank > 0; }
   bool welcomed() const { return s_.session_phase == SessionPhase::kWelcomed; }
+  /// True for an assignment that is repeated.
   bool held_or_forgotten(const protocol::AttemptRef& ref) const;
+  /// Why `ref` cannot be what the coordinator means; "" = it can.
+  std::string clash(const protocol::AttemptRef& ref) const;
 
   /// Why `assign` cannot be carried out; "" = it can.
   std::string refusal(const protocol::Assign& assign);

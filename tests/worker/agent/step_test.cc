@@ -200,6 +200,44 @@ TEST(AgentAssign, ARepeatedAssignmentChangesNothing) {
   EXPECT_THAT(of<StartTrainer>(agent.assign(kA)), IsEmpty()) << "it was forgotten, not unknown";
 }
 
+// The coordinator's database was restored: it gives out numbers again that this worker has seen.
+TEST(AgentAssign, AnAttemptOfAnotherGenerationIsAnotherAttempt) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  agent.files[kA] = {end_report(1)};
+  agent.apply(TrainerExited{kA, {0, {}}});
+  agent.acknowledge(kA, 1);
+  ASSERT_FALSE(agent.holds(kA));
+  AttemptRef again = kA;
+  again.token += FencingToken{0x3fa} << 40;
+  EXPECT_THAT(of<StartTrainer>(agent.assign(again)), SizeIs(1)) << "it was never here";
+  AttemptRef later = kA;
+  later.token += FencingToken{0x4fa} << 40;
+  EXPECT_THAT(of<StartTrainer>(agent.assign(later, {1})), SizeIs(1)) << "beside the other";
+}
+
+TEST(AgentAssign, ASecondTokenForAnAttemptOfThisGenerationIsRefusedAtOnce) {
+  AgentHarness agent;
+  agent.start();
+  agent.connect();
+  agent.run_trainer(kA);
+  AttemptRef other = kA;
+  other.token += 1;
+  const auto held = sent<protocol::Refused>(agent.assign(other, {1}));
+  ASSERT_THAT(held, SizeIs(1));
+  EXPECT_EQ(held[0].ref, other);
+  EXPECT_THAT(held[0].reason, HasSubstr("holds t"));
+  agent.files[kA] = {end_report(1)};
+  agent.apply(TrainerExited{kA, {0, {}}});
+  agent.acknowledge(kA, 1);
+  ASSERT_FALSE(agent.holds(kA));
+  other.token += 1;
+  EXPECT_THAT(sent<protocol::Refused>(agent.assign(other, {1})), SizeIs(1))
+      << "its folder is taken";
+}
+
 TEST(AgentAssign, ASlotInUseOrUnknownIsNotAssigned) {
   AgentHarness agent;
   agent.start();
