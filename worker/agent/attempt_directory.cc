@@ -98,6 +98,11 @@ std::string attempt_folder_name(const protocol::AttemptRef& ref, std::uint32_t f
   return to_text({ref.attempt.number, generation_of(ref.token), first_rank});
 }
 
+std::optional<std::uint64_t> folder_generation(const std::string& name) {
+  const auto parsed = parse_folder_name(name);
+  return parsed ? std::optional(parsed->generation) : std::nullopt;
+}
+
 std::string AttemptDirectory::path_of(const std::string& trials_dir,
                                       const protocol::AttemptRef& ref, std::uint32_t first_rank) {
   return fmt::format("{}/{}/{}", trials_dir, ref.attempt.trial.to_string(),

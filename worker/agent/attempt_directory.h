@@ -57,6 +57,9 @@ struct AttemptNote {
 /// "2", "2-3fa", "2.r4": the name of an attempt's folder, below that of its trial.
 std::string attempt_folder_name(const protocol::AttemptRef& ref, std::uint32_t first_rank = 0);
 
+/// The generation in such a name; nullopt = it is none.
+std::optional<std::uint64_t> folder_generation(const std::string& name);
+
 class AttemptDirectory {
  public:
   /// Makes TRIALS_DIR/tN/A, which must not exist. `sync` makes it last. Errors: kAlreadyExists,

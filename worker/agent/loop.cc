@@ -354,6 +354,51 @@ Status start_in(const AttemptDirectory& directory, AttemptNote& note,
   return process.release().with_context(request.argv.front());
 }
 
+/// What lies here of a trial's checkpoints. A folder counts only when it was read and is whole: a
+/// damaged one must not hide the sound one that the coordinator keeps.
+class CheckpointsHere {
+ public:
+  CheckpointsHere(const std::string& trials_dir, const protocol::AttemptRef& ref) : ref_(ref) {
+    for (const std::string& checkpoints : checkpoint_folders(trials_dir, ref)) {
+      const std::filesystem::path attempt = std::filesystem::path(checkpoints).parent_path();
+      // In a folder of another generation there may be another trial with this one's number.
+      const bool ours = folder_generation(attempt.filename().string()) == generation_of(ref.token);
+      for (CheckpointFolder& one : checkpoints_in(checkpoints)) {
+        all_.push_back({std::move(one.path), one.step, ours, {}});
+      }
+    }
+  }
+  /// True when the trainer finds something here that is no older than `stored`, or that itself.
+  bool suffice(const protocol::StoredCheckpoint& stored) {
+    return std::any_of(all_.begin(), all_.end(), [&](One& one) {
+      if (one.step < stored.step || (!one.ours && !is(one, stored))) return false;
+      if (!one.whole) one.whole = look(one);
+      return *one.whole;
+    });
+  }
+
+ private:
+  struct One {
+    std::string folder;
+    std::int64_t step = 0;
+    bool ours = false;
+    std::optional<bool> whole;
+  };
+  static bool is(const One& one, const protocol::StoredCheckpoint& stored) {
+    return one.step == stored.step && checkpoint_files(one.folder, stored.sha256).has_value();
+  }
+  bool look(const One& one) const {
+    const Status verified = verify_checkpoint_files(one.folder);
+    if (verified) return true;
+    log_warn("loop", "a checkpoint here is damaged",
+             {{"attempt", ref_.attempt.to_string()}, {"reason", verified.message()}});
+    return false;
+  }
+
+  const protocol::AttemptRef ref_;
+  std::vector<One> all_;
+};
+
 /// Fetches the newest stored checkpoint that is newer than what lies here, so that the trainer
 /// finds it beside the others. What cannot be fetched is said; the trainer then goes on from what
 /// there is.
@@ -361,16 +406,14 @@ void fetch_checkpoint(CheckpointStore& store, const std::string& trials_dir,
                       const protocol::AttemptRef& ref,
                       const std::vector<protocol::StoredCheckpoint>& stored,
                       const CheckpointStore::GiveUp& give_up) {
-  std::int64_t here = -1;
-  for (const std::string& folder : checkpoint_folders(trials_dir, ref)) {
-    here = std::max(here, newest_step(folder));
-  }
+  CheckpointsHere here(trials_dir, ref);
   for (const protocol::StoredCheckpoint& one : stored) {
-    if (one.step <= here || one.attempt >= ref.attempt.number) continue;
+    if (one.attempt >= ref.attempt.number || here.suffice(one)) continue;
     const protocol::AttemptRef owner{{ref.attempt.trial, one.attempt}, ref.token};
     const std::string folder =
         fmt::format("{}/checkpoints/{:09}", AttemptDirectory::path_of(trials_dir, owner), one.step);
-    const Status fetched = store.fetch(ref, one, folder, give_up);
+    Status fetched = put_aside(folder);  // what lies there is damaged
+    if (fetched) fetched = store.fetch(ref, one, folder, give_up);
     const std::string step = std::to_string(one.step);
     if (fetched) {
       log_info("loop", "fetched a checkpoint from the coordinator",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "base/file.h"
 #include "protocol/convert.h"
 #include "worker/agent/attempt_directory.h"
+#include "worker/agent/checkpoint_files.h"
 
 namespace tailor::agent {
 namespace {
@@ -22,15 +24,23 @@ namespace fs = std::filesystem;
 struct Checkpoint {
   fs::path path;
   std::int64_t step = 0;
+  bool damaged = false;  ///< was put aside, or never became whole
+};
+
+/// What a trial's attempts of one generation left. In two generations the same number may be two
+/// trials.
+struct Generation {
+  bool completed = false;
+  std::vector<Checkpoint> checkpoints;  ///< newest first
 };
 
 /// What the folder of a trial looks like.
 struct TrialFolder {
   fs::path path;
   bool in_use = false;
-  bool completed = false;
   WallMs changed_ms = 0;
-  std::vector<Checkpoint> checkpoints;
+  std::map<std::uint64_t, Generation> generations;
+  bool completed() const { return !generations.empty() && generations.rbegin()->second.completed; }
 };
 
 WallMs changed_ms(const fs::path& path) {
@@ -50,8 +60,8 @@ std::uint64_t bytes_below(const fs::path& path) {
   return bytes;
 }
 
-/// True when an attempt of the trial says that it is completed: in its last report, or in the end
-/// that its worker wrote.
+/// True when the last report of an attempt says that the trial is completed. (The end that a worker
+/// writes itself never does: there is no result in it.)
 bool says_completed(const fs::path& attempt) {
   constexpr std::streamoff kTailBytes = 1 << 20;
   std::ifstream in(attempt / "reports.jsonl", std::ios::binary | std::ios::ate);
@@ -65,6 +75,19 @@ bool says_completed(const fs::path& attempt) {
   return end != nullptr && end->end == protocol::EndClass::kCompleted;
 }
 
+void look_at_checkpoints(const fs::path& folder, Generation& generation) {
+  for (CheckpointFolder& one : checkpoints_in(folder.string())) {
+    generation.checkpoints.push_back({std::move(one.path), one.step, false});
+  }
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    const std::string name = at->path().filename().string();
+    if (name.ends_with(kDamaged) || name.starts_with(kFetching))
+      generation.checkpoints.push_back({at->path(), -1, true});
+  }
+}
+
 TrialFolder look(const fs::path& path) {
   TrialFolder folder;
   folder.path = path;
@@ -76,23 +99,35 @@ TrialFolder look(const fs::path& path) {
     std::error_code ignored;
     if (!fs::is_directory(attempt, ignored)) continue;
     folder.in_use = folder.in_use || fs::exists(attempt / "worker.json", ignored);
-    folder.completed = folder.completed || says_completed(attempt);
     for (const char* name : {"", "reports.jsonl", "log", "worker-done.json", "checkpoints"}) {
       folder.changed_ms = std::max(folder.changed_ms, changed_ms(attempt / name));
     }
-    std::error_code inner;
-    for (fs::directory_iterator at(attempt / "checkpoints", inner); !inner && at != end;
-         at.increment(inner)) {
-      const std::string name = at->path().filename().string();
-      if (name.find_first_not_of("0123456789") != std::string::npos || name.size() > 18) continue;
-      folder.checkpoints.push_back({at->path(), std::stoll(name)});
-    }
+    const auto number = folder_generation(attempt.filename().string());
+    if (!number) continue;
+    Generation& generation = folder.generations[*number];
+    generation.completed = generation.completed || says_completed(attempt);
+    look_at_checkpoints(attempt / "checkpoints", generation);
   }
   // Something that cannot be read may be in use.
   folder.in_use = folder.in_use || static_cast<bool>(failure);
-  std::sort(folder.checkpoints.begin(), folder.checkpoints.end(),
-            [](const Checkpoint& a, const Checkpoint& b) { return a.step > b.step; });
+  for (auto& [number, generation] : folder.generations) {
+    std::sort(generation.checkpoints.begin(), generation.checkpoints.end(),
+              [](const Checkpoint& a, const Checkpoint& b) { return a.step > b.step; });
+  }
   return folder;
+}
+
+/// What may go of a trial that may go on: everything but the newest checkpoint that was read and is
+/// whole. Nothing when there is none such, or nothing else.
+std::vector<Checkpoint> superseded(const std::vector<Checkpoint>& checkpoints) {
+  if (checkpoints.size() < 2) return {};
+  const auto kept = std::find_if(checkpoints.begin(), checkpoints.end(), [](const Checkpoint& one) {
+    return !one.damaged && verify_checkpoint_files(one.path.string());
+  });
+  if (kept == checkpoints.end()) return {};
+  std::vector<Checkpoint> rest(checkpoints.begin(), kept);
+  rest.insert(rest.end(), kept + 1, checkpoints.end());
+  return rest;
 }
 
 }  // namespace
@@ -121,15 +156,17 @@ Result<Pruned> prune(const std::string& trials_dir, const PruneRules& rules, Wal
     if (!trial || !fs::is_directory(it->path(), ignored)) continue;
     const TrialFolder folder = look(it->path());
     if (folder.in_use) continue;
-    if (folder.completed && is_old(folder, rules.folders_after_ms)) {
+    if (folder.completed() && is_old(folder, rules.folders_after_ms)) {
       if (remove(folder.path)) ++pruned.folders;
       continue;
     }
     if (!is_old(folder, rules.checkpoints_after_ms)) continue;
-    // The newest of a trial that may go on is what it goes on from.
-    const std::size_t kept = folder.completed ? 0 : 1;
-    for (std::size_t i = kept; i < folder.checkpoints.size(); ++i) {
-      if (remove(folder.checkpoints[i].path)) ++pruned.checkpoints;
+    for (const auto& [number, generation] : folder.generations) {
+      const auto going =
+          folder.completed() ? generation.checkpoints : superseded(generation.checkpoints);
+      for (const Checkpoint& one : going) {
+        if (remove(one.path)) ++pruned.checkpoints;
+      }
     }
   }
   if (failure) return error(errno_status(failure.value(), "list", trials_dir));

@@ -212,7 +212,7 @@ Status ArtifactClient::fetch(const protocol::AttemptRef& ref,
   const std::string parent = folder.substr(0, slash);
   // A name that no trainer takes for a checkpoint.
   const std::string part =
-      fmt::format("{}/.fetch-{}-{:x}", parent, folder.substr(slash + 1), ref.token);
+      fmt::format("{}/{}{}-{:x}", parent, kFetching, folder.substr(slash + 1), ref.token);
   std::error_code failure;
   fs::remove_all(part, failure);
   fs::create_directories(part, failure);

@@ -19,6 +19,7 @@
 #include "model/shape/architecture.h"
 #include "tests/worker/agent/agent_harness.h"
 #include "tests/worker/agent/temporary_folder.h"
+#include "worker/agent/checkpoint_files.h"
 #include "worker/agent/process/cgroup.h"
 
 namespace tailor::agent {
@@ -556,6 +557,50 @@ TEST_F(LoopTest, ACheckpointThatIsNotHereIsFetchedBeforeTheTrainerStarts) {
   ASSERT_TRUE(run_until([&] { return gone(attempt_ref(41, 3)); }));
   EXPECT_EQ(store.fetches, 2);
   loop_.reset();  // before the store
+}
+
+TEST_F(LoopTest, ADamagedCheckpointHereDoesNotHideTheStoredOne) {
+  FakeCheckpoints store;
+  config_.checkpoints = &store;
+  start_daemon();
+  protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
+  assign.stored = {{1, 20, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return gone(kB); }));
+  ASSERT_EQ(store.fetches, 1);
+  const std::string folder = file(kB, "checkpoints/000000040");  // as the real trainer names it
+  std::filesystem::rename(file(kB, "checkpoints/00000040"), folder);
+  ASSERT_TRUE(verify_checkpoint_files(folder).is_ok());
+  std::ofstream(folder + "/state.json") << "{\"step\": 41}";
+  std::ofstream(file(kA, "checkpoints/000000020/manifest.json")) << "{";
+
+  const AttemptRef third = attempt_ref(41, 3);
+  assign = assignment(third, "c;steps=50;step_ms=1");
+  assign.stored = {{2, 40, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return gone(third); }));
+  EXPECT_EQ(store.fetches, 2);
+  EXPECT_TRUE(verify_checkpoint_files(folder).is_ok()) << "the stored one is in its place";
+  EXPECT_TRUE(std::filesystem::exists(folder + ".damaged"));
+  const auto& first = coordinator_->reports[third].at(0).body;
+  EXPECT_EQ(std::get<protocol::StartedReport>(first).resumed_step, 40);
+  loop_.reset();
+}
+
+// A restored database gave the number to another trial.
+TEST_F(LoopTest, ACheckpointOfAnotherGenerationDoesNotHideTheStoredOne) {
+  FakeCheckpoints store;
+  config_.checkpoints = &store;
+  start_daemon();
+  assign(kA, "c;steps=60;step_ms=1");
+  ASSERT_TRUE(run_until([&] { return gone(kA); }));
+  const AttemptRef again = attempt_ref(41, 2, (FencingToken{0x3fa} << 40) + 7);
+  protocol::Assign assign = assignment(again, "c;steps=70;step_ms=1");
+  assign.stored = {{1, 20, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return gone(again); }));
+  EXPECT_EQ(store.fetches, 1) << "step 60 lies here, but may be another trial's";
+  loop_.reset();
 }
 
 TEST_F(LoopTest, AStopEndsTheFetchingOfACheckpoint) {

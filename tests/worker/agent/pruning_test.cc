@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/hash.h"
 #include "protocol/convert.h"
 #include "tests/worker/agent/agent_harness.h"
 #include "tests/worker/agent/temporary_folder.h"
@@ -26,8 +27,11 @@ class PruningTest : public testing::Test {
     const std::string folder = folder_.file(path);
     fs::create_directories(folder);
     for (const int step : steps) {
-      fs::create_directories(folder + "/checkpoints/" + std::to_string(step));
-      std::ofstream(folder + "/checkpoints/" + std::to_string(step) + "/model") << "12345";
+      const std::string at = folder + "/checkpoints/" + std::to_string(step);
+      fs::create_directories(at);
+      std::ofstream(at + "/model") << "12345";
+      std::ofstream(at + "/manifest.json")
+          << "{\"files\": {\"model\": \"" << sha256_hex("12345") << "\"}}";
     }
     std::ofstream(folder + "/reports.jsonl") << protocol::to_json_line(metric(1)) << "\n"
                                              << protocol::to_json_line(end_report(2, end)) << "\n";
@@ -39,6 +43,13 @@ class PruningTest : public testing::Test {
     EXPECT_TRUE(pruned.has_value());
     return pruned.value_or(Pruned());
   }
+  std::uint64_t bytes_of(const std::string& path) {
+    return fs::file_size(folder_.file(path + "/model")) +
+           fs::file_size(folder_.file(path + "/manifest.json"));
+  }
+  void damage(const std::string& checkpoint) {
+    std::ofstream(folder_.file(checkpoint + "/model")) << "12346";
+  }
   bool exists(const std::string& path) { return fs::exists(folder_.file(path)); }
   TemporaryFolder folder_;
 };
@@ -49,11 +60,40 @@ TEST_F(PruningTest, KeepsTheNewestCheckpointOfATrialThatMayGoOn) {
   fs::create_directories(folder_.file("t1/2/checkpoints/.tmp-40"));
   const Pruned pruned = prune_at(2 * kDay, {kDay, kDay});
   EXPECT_EQ(pruned.checkpoints, 3u);
-  EXPECT_EQ(pruned.bytes, 15u);
+  EXPECT_EQ(pruned.bytes, 3 * bytes_of("t1/2/checkpoints/30"));
   EXPECT_TRUE(exists("t1/2/checkpoints/30"));
   EXPECT_FALSE(exists("t1/2/checkpoints/20"));
   EXPECT_FALSE(exists("t1/1/checkpoints/20"));
   EXPECT_TRUE(exists("t1/1/reports.jsonl"));
+}
+
+TEST_F(PruningTest, KeepsTheNewestSoundCheckpointWhenANewerOneIsDamaged) {
+  attempt("t1/1", EndClass::kInfrastructure, {10, 20, 30});
+  damage("t1/1/checkpoints/30");
+  fs::create_directories(folder_.file("t1/1/checkpoints/000000040.damaged"));
+  fs::create_directories(folder_.file("t1/1/checkpoints/.fetch-000000050-1"));
+  attempt("t2/1", EndClass::kInfrastructure, {10, 20});
+  damage("t2/1/checkpoints/10");
+  damage("t2/1/checkpoints/20");
+  EXPECT_EQ(prune_at(2 * kDay, {kDay, kDay}).checkpoints, 4u);
+  EXPECT_TRUE(exists("t1/1/checkpoints/20"));
+  EXPECT_FALSE(exists("t1/1/checkpoints/30"));
+  EXPECT_FALSE(exists("t1/1/checkpoints/10"));
+  EXPECT_TRUE(exists("t2/1/checkpoints/10")) << "none is sound: nothing is known to be superseded";
+  EXPECT_TRUE(exists("t2/1/checkpoints/20"));
+}
+
+// After a restored backup the number may be another trial's.
+TEST_F(PruningTest, CheckpointsOfAnotherGenerationSupersedeNothing) {
+  attempt("t1/1", EndClass::kCompleted, {50, 60});
+  attempt("t1/1-3fa", EndClass::kStopped, {10, 20});
+  prune_at(2 * kDay, {kDay, kDay});
+  EXPECT_TRUE(exists("t1/1/checkpoints/60"));
+  EXPECT_FALSE(exists("t1/1/checkpoints/50"));
+  EXPECT_TRUE(exists("t1/1-3fa/checkpoints/20")) << "the trial of this generation goes on";
+  EXPECT_FALSE(exists("t1/1-3fa/checkpoints/10"));
+  attempt("t1/2-3fa", EndClass::kCompleted, {30});
+  EXPECT_EQ(prune_at(2 * kDay, {kDay, 0}).checkpoints, 3u);
 }
 
 TEST_F(PruningTest, ACompletedTrialNeedsNoCheckpointAndLaterNoFolder) {

@@ -167,13 +167,35 @@ TEST(CheckpointFiles, AreThoseOfTheManifestThatWasReported) {
   EXPECT_EQ(checkpoint_files(folder.file("none"), "").error().code(), Code::kNotFound);
 }
 
-TEST(CheckpointFiles, TheNewestStepIsThatOfWholeFolders) {
+TEST(CheckpointFiles, AreListedByTheirStepsWhenTheyAreWhole) {
   TemporaryFolder folder;
-  for (const char* name : {"000000009", "000000120", ".fetch-000000300-1", "500.tmp"}) {
+  for (const char* name : {"000000009", "000000120", ".fetch-000000300-1", "500.tmp", "-7"}) {
     std::filesystem::create_directories(folder.file(name));
   }
-  EXPECT_EQ(newest_step(folder.path()), 120);
-  EXPECT_EQ(newest_step(folder.file("none")), -1);
+  const std::vector<CheckpointFolder> found = checkpoints_in(folder.path());
+  EXPECT_EQ(found, (std::vector<CheckpointFolder>{{120, folder.file("000000120")},
+                                                  {9, folder.file("000000009")}}));
+  EXPECT_TRUE(checkpoints_in(folder.file("none")).empty());
+}
+
+TEST(CheckpointFiles, AreVerifiedBySizeAndHash) {
+  TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.file(name)) << text;
+  };
+  EXPECT_EQ(verify_checkpoint_files(folder.path()).code(), Code::kNotFound);
+  const std::string hash = sha256_hex("12345");
+  write("model", "12345");
+  write("manifest.json", "{\"files\": {\"model\": {\"bytes\": 5, \"sha256\": \"" + hash + "\"}}}");
+  EXPECT_TRUE(verify_checkpoint_files(folder.path()).is_ok());
+  write("model", "1234");
+  EXPECT_EQ(verify_checkpoint_files(folder.path()).code(), Code::kDataLoss);
+  write("model", "12346");
+  EXPECT_EQ(verify_checkpoint_files(folder.path()).code(), Code::kDataLoss);
+  std::filesystem::remove(folder.file("model"));
+  EXPECT_EQ(verify_checkpoint_files(folder.path()).code(), Code::kNotFound);
+  write("manifest.json", "{\"fil");
+  EXPECT_EQ(verify_checkpoint_files(folder.path()).code(), Code::kDataLoss);
 }
 
 }  // namespace
