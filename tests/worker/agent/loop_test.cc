@@ -640,6 +640,44 @@ TEST_F(LoopTest, NothingOfAnAttemptOutlivesIt) {
   EXPECT_THAT(processes_of(owner(), kA), SizeIs(0)) << "before its end was sent";
 }
 
+/// Children of this process that were started with an empty environment.
+std::vector<pid_t> bare_children() {
+  std::vector<pid_t> found;
+  for_each_process([&](const ProcessLine& process) {
+    const bool bare = process.parent == ::getpid() && started_with_entry(process.pid, "").empty();
+    if (bare && !process.zombie) found.push_back(process.pid);
+    return true;
+  });
+  return found;
+}
+
+TEST_F(LoopTest, NorDoesAProcessOfItThatHasNoEnvironment) {
+  Supervisor::become_subreaper();
+  assign(kA, "c;steps=100000;step_ms=5;leaves=bare", {0});
+  ASSERT_TRUE(run_until([&] { return steps_reached(kA, 3); }));
+  ASSERT_TRUE(run_until([&] { return bare_children().size() == 1; }));
+  const pid_t first = bare_children().at(0);
+  // Began later: it has nothing to do with it.
+  assign(attempt_ref(42), "c;steps=100000;step_ms=5", {1});
+  ASSERT_TRUE(run_until([&] { return steps_reached(attempt_ref(42), 1); }));
+  coordinator_->tell(protocol::Stop{kA, protocol::StopReason::kCancelled, false});
+  ASSERT_TRUE(run_until([&] { return ended(kA); }));
+  EXPECT_NE(::kill(first, 0), 0) << "before its end was sent";
+
+  // One that the other attempt may have started itself lives as long as that does.
+  const AttemptRef third = attempt_ref(43);
+  assign(third, "c;steps=100000;step_ms=5;leaves=bare", {0});
+  ASSERT_TRUE(run_until([&] { return steps_reached(third, 3); }));
+  ASSERT_TRUE(run_until([&] { return bare_children().size() == 1; }));
+  const pid_t second = bare_children().at(0);
+  coordinator_->tell(protocol::Stop{third, protocol::StopReason::kCancelled, false});
+  ASSERT_TRUE(run_until([&] { return ended(third); }));
+  EXPECT_EQ(::kill(second, 0), 0);
+  coordinator_->tell(protocol::Stop{attempt_ref(42), protocol::StopReason::kCancelled, false});
+  ASSERT_TRUE(run_until([&] { return ended(attempt_ref(42)); }));
+  EXPECT_NE(::kill(second, 0), 0);
+}
+
 TEST_F(LoopTest, ARestartedDaemonEndsWhatItsDeadTrainersLeft) {
   config_.options.trainer_lease_ms = 500;
   start_daemon();

@@ -141,6 +141,11 @@ void end_reservation(pid_t pid) {
   reservations().pids.erase(pid);
 }
 
+bool is_reserved(pid_t pid) {
+  const std::lock_guard lock(reservations().mutex);
+  return reservations().pids.contains(pid);
+}
+
 void collect_orphans() {
   const std::lock_guard lock(reservations().mutex);
   for (;;) {
@@ -163,25 +168,32 @@ void for_each_process(const std::function<bool(const ProcessLine&)>& look) {
     const std::size_t close = stat->rfind(')');
     if (close == std::string::npos) continue;
     const auto fields = split(trim(std::string_view(*stat).substr(close + 1)), ' ');
-    if (fields.size() < 3) continue;
+    if (fields.size() < 20) continue;
     const auto number = [](std::string_view text) {
       pid_t value = 0;
       std::from_chars(text.data(), text.data() + text.size(), value);
       return value;
     };
-    const ProcessLine line{number(name), number(fields[1]), number(fields[2]),
-                           fields[0] == "Z" || fields[0] == "X"};
+    ProcessLine line{number(name), number(fields[1]), number(fields[2]),
+                     fields[0] == "Z" || fields[0] == "X"};
+    const std::string_view started = fields[19];  // field 22 of the file
+    std::from_chars(started.data(), started.data() + started.size(), line.start_time);
     if (!look(line)) return;
   }
 }
 
-bool started_with(pid_t pid, const std::string& entry) {
+std::string started_with_entry(pid_t pid, std::string_view prefix) {
   const Result<std::string> all = read_file(fmt::format("/proc/{}/environ", pid), 4 << 20);
-  if (!all) return false;
+  if (!all) return {};
   for (const std::string_view one : split(*all, '\0')) {
-    if (one == entry) return true;
+    if (one.starts_with(prefix)) return std::string(one);
   }
-  return false;
+  return {};
+}
+
+bool started_with(pid_t pid, const std::string& entry) {
+  const std::string key = entry.substr(0, entry.find('=') + 1);
+  return started_with_entry(pid, key) == entry;
 }
 
 Result<HeldProcess> spawn_held(const SpawnRequest& request) {

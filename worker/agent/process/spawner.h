@@ -7,8 +7,10 @@
 // Threads: any; children are forked one at a time, so that none holds another one's pipes open.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "worker/agent/attempt_directory.h"
@@ -50,6 +52,9 @@ Result<HeldProcess> spawn_held(const SpawnRequest& request);
 /// The child is collected, or somebody else will do it: its number may come again.
 void end_reservation(pid_t pid);
 
+/// True for a child that somebody waits for.
+bool is_reserved(pid_t pid);
+
 /// Collects the ended children that nobody has reserved: orphans of trainers, which come to this
 /// process when it is their subreaper.
 void collect_orphans();
@@ -60,10 +65,14 @@ struct ProcessLine {
   pid_t parent = 0;
   pid_t group = 0;
   bool zombie = false;
+  std::uint64_t start_time = 0;  ///< in ticks since the boot
 };
 /// Calls `look` with every process until it returns false.
 void for_each_process(const std::function<bool(const ProcessLine&)>& look);
 
+/// The entry KEY=value of the environment that `pid` was started with, for the first key that
+/// begins with `prefix`; "" = there is none, or it cannot be read.
+std::string started_with_entry(pid_t pid, std::string_view prefix);
 /// True when the environment that `pid` was started with has the entry "KEY=value".
 bool started_with(pid_t pid, const std::string& entry);
 

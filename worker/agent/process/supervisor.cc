@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "base/logging.h"
@@ -20,6 +21,9 @@ namespace {
 /// A group that SIGKILL does not empty for so long (a process in an uninterruptible call, such as
 /// one that waits for a device) is worth a warning. Its slot stays taken.
 constexpr std::int64_t kEmptyingWarnMs = 10'000;
+
+/// What the trainers' mark in their environments begins with, whoever's they are.
+constexpr std::string_view kMark = "TAILOR_ATTEMPT=";
 
 /// True when some process of `group` lives. A zombie does not: its parent may never collect it.
 bool has_live_member(pid_t group) {
@@ -35,6 +39,8 @@ int open_pid_fd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, p
 
 }  // namespace
 
+bool Supervisor::subreaper_ = false;
+
 Supervisor::~Supervisor() {
   for (auto& [ref, watched] : watched_) {
     if (watched.pid_fd >= 0) ::close(watched.pid_fd);
@@ -42,10 +48,12 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
+void Supervisor::become_subreaper() {
+  subreaper_ = ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+}
 
 std::string Supervisor::mark(const std::string& owner, const protocol::AttemptRef& ref) {
-  return fmt::format("TAILOR_ATTEMPT={}:{}/{:x}", owner, ref.attempt.to_string(), ref.token);
+  return fmt::format("{}{}:{}/{:x}", kMark, owner, ref.attempt.to_string(), ref.token);
 }
 
 void Supervisor::watch(const protocol::AttemptRef& ref, const ProcessIdentity& process, bool child,
@@ -107,6 +115,21 @@ bool Supervisor::cgroup_empty(const Watched& watched) const {
   return cgroup.remove();
 }
 
+/// True for a child of this process that came to it as the subreaper and says nothing of where it is
+/// from (its environment was emptied), when nothing that still runs can have started it.
+bool Supervisor::is_left_by_none(const ProcessLine& process) const {
+  if (process.parent != ::getpid() || is_reserved(process.pid)) return false;
+  for (const auto& [ref, other] : watched_) {
+    if (process.group == other.process.pid) return false;  // ended with its group
+    // What it starts later than itself and outside of its group may be its own business.
+    if (other.child && !other.leader_gone && other.cgroup.empty() &&
+        other.process.start_time <= process.start_time) {
+      return false;
+    }
+  }
+  return started_with_entry(process.pid, kMark).empty();
+}
+
 bool Supervisor::strays_gone(const Watched& watched) const {
   if (!watched.cgroup.empty()) return true;  // none can leave it
   // Everything that our own trainers left is our child by now, or below one: without children there
@@ -119,9 +142,12 @@ bool Supervisor::strays_gone(const Watched& watched) const {
   bool gone = true;
   for_each_process([&](const ProcessLine& process) {
     if (process.zombie || process.pid == ::getpid()) return true;
-    if (!started_with(process.pid, watched.mark)) return true;
-    ::kill(process.pid, SIGKILL);
-    gone = false;
+    if (started_with(process.pid, watched.mark)) {
+      ::kill(process.pid, SIGKILL);
+      gone = false;
+    } else if (watched.child && subreaper_ && is_left_by_none(process)) {
+      if (::kill(process.pid, SIGKILL) == 0) gone = false;  // another user's cannot be ended
+    }
     return true;
   });
   return gone;

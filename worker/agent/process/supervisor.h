@@ -3,8 +3,9 @@
 //
 // An exit is told only when nothing of the attempt lives: what a trainer left behind is killed
 // first, so nothing holds a device when its slot is given away. That is its process group; its
-// control group where there is one (cgroup.h); and else every process that came to this one as the
-// subreaper, or carries the attempt's mark in its environment (a daemon that left the group).
+// control group where there is one (cgroup.h); and else every process that carries the attempt's
+// mark in its environment (a daemon that left the group), and those that came to this one as the
+// subreaper with no mark at all, as soon as no other attempt that runs can have started them.
 // Exits wake a poll() through pidfds where the kernel has them; `reap` finds them in any case.
 // Threads: one thread, the one that spawns.
 #pragma once
@@ -76,7 +77,10 @@ class Supervisor {
   bool group_empty(const Watched& watched) const;
   bool cgroup_empty(const Watched& watched) const;
   bool strays_gone(const Watched& watched) const;
+  bool is_left_by_none(const ProcessLine& process) const;
   bool all_gone(Watched& watched);
+
+  static bool subreaper_;  // set once, before any supervisor watches
 
   const Clock& clock_;
   const std::string owner_;
