@@ -144,8 +144,10 @@ Status serve(const Config& config) {
   std::unique_ptr<storage::ArtifactStore> artifacts;
   if (config.artifacts_quota > 0) {
     std::vector<std::string> warnings;
-    TAILOR_ASSIGN_OR_RETURN(artifacts, storage::ArtifactStore::open(
-                                           config.artifacts, config.artifacts_quota, &warnings));
+    TAILOR_ASSIGN_OR_RETURN(const std::string identity, storage::database_identity(*store));
+    TAILOR_ASSIGN_OR_RETURN(
+        artifacts, storage::ArtifactStore::open(config.artifacts, config.artifacts_quota, identity,
+                                                &warnings));
     for (const std::string& warning : warnings) {
       log_warn("coordinator", "artifacts", {{"reason", warning}});
     }

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/text.h"
 
 namespace tailor::storage {
 namespace {
@@ -125,6 +126,19 @@ Result<std::pair<ArtifactKey, std::vector<ArtifactFile>>> from_folder(TrialId tr
   }
 }
 
+/// When anything was last written to a part. One whose folder is only being made is the youngest.
+std::int64_t written_s(const std::string& part, const std::vector<ArtifactFile>& files) {
+  struct stat status {};
+  const std::string data = part + "/data";
+  if (::stat(data.c_str(), &status) != 0) return std::numeric_limits<std::int64_t>::max();
+  std::int64_t latest = status.st_mtime;
+  for (const ArtifactFile& file : files) {
+    if (::stat((data + "/" + file.name).c_str(), &status) == 0)
+      latest = std::max<std::int64_t>(latest, status.st_mtime);
+  }
+  return latest;
+}
+
 Result<std::uint64_t> size_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) return static_cast<std::uint64_t>(status.st_size);
@@ -134,25 +148,41 @@ Result<std::uint64_t> size_of(const std::string& path) {
 
 }  // namespace
 
-Garbage garbage_of(const std::vector<Artifact>& all,
-                   const std::function<ArtifactUse(TrialId)>& use_of) {
-  std::map<TrialId, const Artifact*> newest;
-  const auto age = [](const Artifact& a) {
-    return std::tuple(a.key.generation, a.key.step, a.key.attempt.number);
+bool is_newer(const ArtifactKey& a, const ArtifactKey& b) {
+  const auto age = [](const ArtifactKey& key) {
+    return std::tuple(key.generation, key.attempt.number, key.step);
   };
-  for (const Artifact& artifact : all) {
-    const Artifact*& best = newest[artifact.key.attempt.trial];
-    if (best == nullptr || age(*best) < age(artifact)) best = &artifact;
+  return age(a) > age(b);
+}
+
+Garbage garbage_of(const std::vector<Artifact>& of_trial, const ArtifactNeeds& needs,
+                   const PartAges& ages) {
+  const ArtifactKey* newest = nullptr;         // whole
+  const ArtifactKey* newest_coming = nullptr;  // whole or not
+  for (const Artifact& one : of_trial) {
+    if (!needs.names(one.key)) continue;
+    const auto replaces = [&](const ArtifactKey* best) {
+      return best == nullptr || is_newer(one.key, *best);
+    };
+    if (one.whole && replaces(newest)) newest = &one.key;
+    if (replaces(newest_coming)) newest_coming = &one.key;
   }
   Garbage garbage;
-  for (const Artifact& artifact : all) {
-    const TrialId trial = artifact.key.attempt.trial;
-    const ArtifactUse use = use_of(trial);
-    const bool last = newest.at(trial) == &artifact;
-    if (!last || use == ArtifactUse::kCompleted) {
-      garbage.now.push_back(artifact.key);
-    } else if (use != ArtifactUse::kOpen) {
-      garbage.for_space.push_back(artifact.key);
+  for (const Artifact& one : of_trial) {
+    const bool named = needs.names(one.key);
+    if (!one.whole) {
+      const bool superseded = named && is_newer(*newest_coming, one.key);
+      if (superseded || one.written_s < ages.stale_before_s) {
+        garbage.now.push_back(one.key);
+      } else if (one.written_s < ages.idle_before_s) {
+        garbage.idle.push_back(one.key);
+      }
+    } else if (!named) {
+      garbage.others.push_back(one.key);
+    } else if (newest != &one.key || needs.use == ArtifactUse::kCompleted) {
+      garbage.now.push_back(one.key);
+    } else if (needs.use != ArtifactUse::kOpen) {
+      garbage.ended.push_back(one.key);
     }
   }
   return garbage;
@@ -165,13 +195,41 @@ std::string ArtifactStore::folder_of(const ArtifactKey& key) const {
                      key.sha256.substr(0, 16));
 }
 
+namespace {
+
+constexpr const char* kIdentity = "/identity";
+
+/// A folder of an earlier version, or a new one, is given the name.
+Status check_identity(const std::string& root, const std::string& database) {
+  const Result<std::string> there = read_file(root + kIdentity, 4096);
+  if (!there && there.error().code() == Code::kNotFound) {
+    return write_file_atomic(root + kIdentity, database + "\n");
+  }
+  if (!there) return there.error();
+  // Empty after a power cut.
+  if (trim(*there).empty()) return write_file_atomic(root + kIdentity, database + "\n");
+  if (trim(*there) == database) return Status::ok();
+  return {
+      Code::kAborted,
+      fmt::format("{} holds the checkpoints of another database ({}, this one is {}): give this "
+                  "one a folder of its own (--artifacts), or, if the other one is gone for "
+                  "good, remove {}{}",
+                  root, trim(*there), database, root, kIdentity)};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ArtifactStore>> ArtifactStore::open(const std::string& root,
                                                            std::uint64_t quota_bytes,
+                                                           const std::string& database,
                                                            std::vector<std::string>* warnings) {
   std::error_code failure;
   fs::create_directories(root, failure);
   if (failure) return error(errno_status(failure.value(), "create", root));
-  std::unique_ptr<ArtifactStore> store(new ArtifactStore(root, quota_bytes));
+  auto lock = FileLock::acquire(root + "/", false);
+  if (!lock) return error(Status(lock.error()).with_context("the folder of checkpoints"));
+  TAILOR_RETURN_IF_ERROR(check_identity(root, database));
+  std::unique_ptr<ArtifactStore> store(new ArtifactStore(root, quota_bytes, *std::move(lock)));
   store->load(warnings);
   return store;
 }
@@ -198,6 +256,7 @@ void ArtifactStore::load(std::vector<std::string>* warnings) {
       entry.bytes = sum_of(found->second);
       entry.files = std::move(found->second);
       entry.whole = whole;
+      bytes_ = add(bytes_, entry.bytes);
       entries_.insert_or_assign(std::move(found->first), std::move(entry));
     }
   }
@@ -222,11 +281,45 @@ std::optional<Artifact> ArtifactStore::find(TrialId trial, std::string_view sha2
   return std::nullopt;
 }
 
+std::vector<Artifact> ArtifactStore::list(TrialId trial) const {
+  std::vector<Artifact> all;
+  std::map<ArtifactKey, std::vector<ArtifactFile>> parts;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (auto at = entries_.lower_bound({{trial, 0}, 0, 0, ""});
+         at != entries_.end() && at->first.attempt.trial == trial; ++at) {
+      all.push_back({at->first, at->second.bytes, at->second.whole, 0});
+      if (!at->second.whole) parts.emplace(at->first, at->second.files);
+    }
+  }
+  for (Artifact& one : all) {
+    if (!one.whole) one.written_s = written_s(folder_of(one.key) + kPart, parts.at(one.key));
+  }
+  return all;
+}
+
+std::vector<TrialId> ArtifactStore::trials() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<TrialId> all;
+  for (const auto& [key, entry] : entries_) {
+    if (all.empty() || all.back() != key.attempt.trial) all.push_back(key.attempt.trial);
+  }
+  return all;
+}
+
+std::vector<TrialId> ArtifactStore::trials_with_parts() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<TrialId> all;
+  for (const auto& [key, entry] : entries_) {
+    const bool known = !all.empty() && all.back() == key.attempt.trial;
+    if (!entry.whole && !known) all.push_back(key.attempt.trial);
+  }
+  return all;
+}
+
 std::uint64_t ArtifactStore::bytes() const {
   const std::scoped_lock lock(mutex_);
-  std::uint64_t sum = 0;
-  for (const auto& [key, entry] : entries_) sum = add(sum, entry.bytes);
-  return sum;
+  return bytes_;
 }
 
 std::optional<ArtifactStore::Entry> ArtifactStore::entry(const ArtifactKey& key) const {
@@ -235,41 +328,61 @@ std::optional<ArtifactStore::Entry> ArtifactStore::entry(const ArtifactKey& key)
   return found == entries_.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::optional<ArtifactStore::Held> ArtifactStore::hold(const ArtifactKey& key) const {
+  for (;;) {
+    const auto before = entry(key);
+    if (!before) return std::nullopt;
+    std::unique_lock busy(*before->busy);
+    // It may have become whole, or gone, while this waited.
+    auto now = entry(key);
+    if (now && now->busy == before->busy) return Held{*std::move(now), std::move(busy)};
+  }
+}
+
+void ArtifactStore::forget(const ArtifactKey& key) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  entries_.erase(found);
+  bytes_ = 0;
+  for (const auto& [other, entry] : entries_) bytes_ = add(bytes_, entry.bytes);
+}
+
 Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
                                                      const std::vector<ArtifactFile>& files) {
   TAILOR_RETURN_IF_ERROR(check(key, files));
   const std::string folder = folder_of(key) + kPart;
   bool is_new = false;
-  Entry current;
-  {
-    const std::scoped_lock lock(mutex_);
-    const auto found = entries_.find(key);
-    is_new = found == entries_.end();
-    if (is_new) {
-      std::uint64_t used = 0;
-      for (const auto& [other, entry] : entries_) used = add(used, entry.bytes);
-      const std::uint64_t wanted = sum_of(files);
-      if (wanted > quota_bytes_ || used > quota_bytes_ - wanted) {
-        return error(Code::kResourceExhausted,
-                     fmt::format("the artifact store holds {} of {} MiB; {} MiB more do not fit",
-                                 used >> 20, quota_bytes_ >> 20, wanted >> 20));
+  std::optional<Held> held;
+  while (!held) {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_new = !entries_.contains(key);
+      if (is_new) {
+        const std::uint64_t wanted = sum_of(files);
+        if (wanted > quota_bytes_ || bytes_ > quota_bytes_ - wanted) {
+          return error(Code::kResourceExhausted,
+                       fmt::format("the artifact store holds {} of {} MiB; {} MiB more do not fit",
+                                   bytes_ >> 20, quota_bytes_ >> 20, wanted >> 20));
+        }
+        if (std::string why = too_full(root_, wanted); !why.empty()) {
+          return error(Code::kResourceExhausted, std::move(why));
+        }
+        Entry entry;
+        entry.files = files;
+        entry.bytes = wanted;
+        bytes_ += wanted;
+        held.emplace();
+        held->entry = entries_.emplace(key, std::move(entry)).first->second;
+        held->busy = std::unique_lock(*held->entry.busy);  // nobody else has it yet
       }
-      if (std::string why = too_full(root_, wanted); !why.empty()) {
-        return error(Code::kResourceExhausted, std::move(why));
-      }
-      Entry entry;
-      entry.files = files;
-      entry.bytes = wanted;
-      current = entries_.emplace(key, std::move(entry)).first->second;
-    } else {
-      current = found->second;
     }
+    if (!held) held = hold(key);
   }
-  if (current.whole) return Progress{true, {}};
-  if (current.files != files) {
+  if (held->entry.whole) return Progress{true, {}};
+  if (held->entry.files != files) {
     return error(Code::kFailedPrecondition, "it was announced before with other files");
   }
-  const std::scoped_lock busy(*current.busy);
   if (is_new) {
     const auto make = [&]() -> Status {
       std::error_code failure;
@@ -280,8 +393,7 @@ Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
     if (const Status made = make(); !made) {
       std::error_code ignored;
       fs::remove_all(folder, ignored);
-      const std::scoped_lock lock(mutex_);
-      entries_.erase(key);
+      forget(key);
       return error(made);
     }
   }
@@ -294,8 +406,9 @@ Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
 
 Status ArtifactStore::write(const ArtifactKey& key, std::string_view name, std::uint64_t offset,
                             std::string_view bytes) {
-  const auto current = entry(key);
-  if (!current || current->whole) {
+  const auto held = hold(key);
+  const Entry* const current = held ? &held->entry : nullptr;
+  if (current == nullptr || current->whole) {
     return {Code::kNotFound, "this artifact was not announced, or is whole already"};
   }
   const auto file = std::find_if(current->files.begin(), current->files.end(),
@@ -303,7 +416,6 @@ Status ArtifactStore::write(const ArtifactKey& key, std::string_view name, std::
   if (file == current->files.end()) {
     return {Code::kNotFound, fmt::format("{} was not announced", name)};
   }
-  const std::scoped_lock busy(*current->busy);
   const std::string path = folder_of(key) + kPart + "/data/" + file->name;
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(path));
   if (offset != size || bytes.size() > file->bytes - std::min(file->bytes, size)) {
@@ -330,12 +442,11 @@ Status ArtifactStore::write(const ArtifactKey& key, std::string_view name, std::
 }
 
 Status ArtifactStore::finish(const ArtifactKey& key) {
-  const auto current = entry(key);
-  if (!current) return {Code::kNotFound, "this artifact was not announced"};
-  if (current->whole) return Status::ok();
-  const std::scoped_lock busy(*current->busy);
+  const auto held = hold(key);
+  if (!held) return {Code::kNotFound, "this artifact was not announced"};
+  if (held->entry.whole) return Status::ok();
   const std::string folder = folder_of(key), part = folder + kPart;
-  for (const ArtifactFile& file : current->files) {
+  for (const ArtifactFile& file : held->entry.files) {
     const std::string path = part + "/data/" + file.name;
     TAILOR_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(path));
     if (size != file.bytes) {
@@ -388,43 +499,23 @@ Result<std::string> ArtifactStore::read(const ArtifactKey& key, std::string_view
 }
 
 Status ArtifactStore::remove(const ArtifactKey& key) {
-  const auto current = entry(key);
-  if (!current) return Status::ok();
-  const std::scoped_lock busy(*current->busy);
-  {
-    const std::scoped_lock lock(mutex_);
-    entries_.erase(key);
-  }
+  const auto held = hold(key);
+  if (!held) return Status::ok();
   // Not whole any more before anything of it goes.
   const std::string folder = folder_of(key), part = folder + kPart;
-  if (current->whole && ::rename(folder.c_str(), part.c_str()) != 0 && errno != ENOENT) {
-    return errno_status(errno, "rename", folder);
+  if (held->entry.whole) {
+    if (::rename(folder.c_str(), part.c_str()) != 0 && errno != ENOENT) {
+      return errno_status(errno, "rename", folder);
+    }
+    const std::scoped_lock lock(mutex_);
+    if (const auto found = entries_.find(key); found != entries_.end()) found->second.whole = false;
   }
   std::error_code failure;
   fs::remove_all(part, failure);
   if (failure) return errno_status(failure.value(), "remove", part);
   ::rmdir(part.substr(0, part.find_last_of('/')).c_str());  // the trial's, when it was the last
+  forget(key);
   return Status::ok();
-}
-
-void ArtifactStore::remove_stale_parts(std::int64_t before_s) {
-  std::vector<ArtifactKey> stale;
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const auto& [key, entry] : entries_) {
-      if (entry.whole) continue;
-      struct stat status {};
-      const std::string data = folder_of(key) + kPart + "/data";
-      std::int64_t latest = 0;
-      if (::stat(data.c_str(), &status) == 0) latest = status.st_mtime;
-      for (const ArtifactFile& file : entry.files) {
-        if (::stat((data + "/" + file.name).c_str(), &status) == 0)
-          latest = std::max<std::int64_t>(latest, status.st_mtime);
-      }
-      if (latest < before_s) stale.push_back(key);
-    }
-  }
-  for (const ArtifactKey& key : stale) static_cast<void>(remove(key));
 }
 
 }  // namespace tailor::storage

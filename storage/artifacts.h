@@ -5,6 +5,8 @@
 //                  files.json                    what it holds: names, sizes, SHA-256
 //                  data/manifest.json ...        the files of the checkpoint
 //     ROOT/t41/2-3fa-000000120-1f0c....part/     on its way; writing goes on where it ended
+//     ROOT/identity                              of which database they are
+//     ROOT/.lock                                 held while a coordinator lives
 //
 // The folder is the truth: it is read when the store is opened. A file is whole when its bytes have
 // the SHA-256 that was declared for it, read back from the disk; an artifact, when all are.
@@ -20,10 +22,12 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "storage/file_guard.h"
 
 namespace tailor::storage {
 
@@ -45,7 +49,9 @@ struct ArtifactFile {
 
 struct Artifact {
   ArtifactKey key;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;     ///< of a part: announced
+  bool whole = true;           ///< false: a part, on its way
+  std::int64_t written_s = 0;  ///< of a part: when it was last written to, by the system's clock
   friend bool operator==(const Artifact&, const Artifact&) = default;
 };
 
@@ -57,26 +63,59 @@ enum class ArtifactUse {
   kUnknown,    ///< no such trial here (a restored database): as kEnded
 };
 
-/// What may be removed: now, whatever the space (superseded ones, those of completed trials), and
-/// what only when space is needed, in that order. Pure.
-struct Garbage {
-  std::vector<ArtifactKey> now;
-  std::vector<ArtifactKey> for_space;
+/// What the rows of a trial say of its artifacts.
+struct ArtifactNeeds {
+  ArtifactUse use = ArtifactUse::kUnknown;
+  /// The checkpoints that it reported: attempt's number, step, SHA-256. Others are another
+  /// history's, in which the trial's number was another one's, or the trial went another way: they
+  /// are neither offered nor do they supersede anything.
+  std::set<std::tuple<std::uint32_t, std::int64_t, std::string>> named;
+  bool names(const ArtifactKey& key) const {
+    return named.contains({key.attempt.number, key.step, key.sha256});
+  }
 };
-Garbage garbage_of(const std::vector<Artifact>& all,
-                   const std::function<ArtifactUse(TrialId)>& use_of);
+
+/// Newest first: of a later generation, of a later attempt, of a later step. (An attempt that had
+/// to start over begins another history.)
+bool is_newer(const ArtifactKey& a, const ArtifactKey& b);
+
+/// What may be removed of the artifacts of one trial. Pure.
+struct Garbage {
+  /// Whatever the space: what is superseded, what completed trials left, parts that nobody has
+  /// written to since `stale_before_s`.
+  std::vector<ArtifactKey> now;
+  // When space is needed, in this order: parts that nobody has written to since `idle_before_s`,
+  // other histories', the last of trials that have ended.
+  std::vector<ArtifactKey> idle;
+  std::vector<ArtifactKey> others;
+  std::vector<ArtifactKey> ended;
+};
+struct PartAges {
+  std::int64_t stale_before_s = 0;
+  std::int64_t idle_before_s = 0;
+};
+Garbage garbage_of(const std::vector<Artifact>& of_trial, const ArtifactNeeds& needs,
+                   const PartAges& ages);
 
 class ArtifactStore {
  public:
   /// Makes ROOT if it is missing and reads what is there. `quota_bytes` bounds everything in it.
-  /// What is damaged or foreign is named in `*warnings` and left alone. Errors: the system's
-  /// reason.
+  /// The folder is locked for this process until destruction, and bears the name of `database`
+  /// (ROOT/identity): nobody else can tell what is garbage in it. What is damaged or foreign is
+  /// named in `*warnings` and left alone. Errors: kAlreadyExists (another process has it), kAborted
+  /// (it is another database's), the system's reason.
   static Result<std::unique_ptr<ArtifactStore>> open(const std::string& root,
                                                      std::uint64_t quota_bytes,
+                                                     const std::string& database,
                                                      std::vector<std::string>* warnings);
 
   /// The whole ones, by key.
   std::vector<Artifact> list() const;
+  /// Those of a trial by key, parts too.
+  std::vector<Artifact> list(TrialId trial) const;
+  /// The trials that have any, parts too.
+  std::vector<TrialId> trials() const;
+  std::vector<TrialId> trials_with_parts() const;
   std::optional<Artifact> find(TrialId trial, std::string_view sha256) const;
   /// Bytes of everything, parts included at their full size.
   std::uint64_t bytes() const;
@@ -105,8 +144,6 @@ class ArtifactStore {
                            std::size_t bytes_max) const;
   /// Whole or not. Nothing happens when it is not there.
   Status remove(const ArtifactKey& key);
-  /// Removes parts that nothing was written to since `before` (seconds of the system's clock).
-  void remove_stale_parts(std::int64_t before_s);
 
  private:
   struct Entry {
@@ -115,17 +152,26 @@ class ArtifactStore {
     bool whole = false;
     std::shared_ptr<std::mutex> busy = std::make_shared<std::mutex>();
   };
-  ArtifactStore(std::string root, std::uint64_t quota_bytes)
-      : root_(std::move(root)), quota_bytes_(quota_bytes) {}
+  ArtifactStore(std::string root, std::uint64_t quota_bytes, FileLock lock)
+      : root_(std::move(root)), quota_bytes_(quota_bytes), lock_(std::move(lock)) {}
 
   std::string folder_of(const ArtifactKey& key) const;
   std::optional<Entry> entry(const ArtifactKey& key) const;
+  /// The entry, and nobody else at work on it; nullopt when there is none (any more).
+  struct Held {
+    Entry entry;
+    std::unique_lock<std::mutex> busy;
+  };
+  std::optional<Held> hold(const ArtifactKey& key) const;
+  void forget(const ArtifactKey& key);
   void load(std::vector<std::string>* warnings);
 
   const std::string root_;
   const std::uint64_t quota_bytes_;
-  mutable std::mutex mutex_;  // guards: entries_
+  const FileLock lock_;
+  mutable std::mutex mutex_;  // guards what follows
   std::map<ArtifactKey, Entry> entries_;
+  std::uint64_t bytes_ = 0;  // of all entries
 };
 
 }  // namespace tailor::storage

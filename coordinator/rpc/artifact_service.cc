@@ -15,7 +15,19 @@ namespace {
 constexpr std::size_t kThreads = 2;
 constexpr std::size_t kCallsWaitingMax = 256;
 constexpr std::size_t kChunkBytesMax = 1 << 20;
-constexpr std::int64_t kStalePartS = 24 * 3600;
+// Nobody has written to a part for so long: it is not waited for any more. (An uploader pauses for a
+// minute at most.)
+constexpr std::int64_t kStalePartS = 3600;
+// ... for so long: it may go when space is needed.
+constexpr std::int64_t kIdlePartS = 180;
+constexpr std::int64_t kLookMs = 60'000;
+// Told before serving; the engine takes more than twice as many requests.
+constexpr std::size_t kToldAtStartMax = 1024;
+
+storage::PartAges part_ages() {
+  const std::int64_t now_s = SystemClock().wall_ms() / 1'000;
+  return {now_s - kStalePartS, now_s - kIdlePartS};
+}
 
 storage::ArtifactKey to_key(const v1::ArtifactKey& proto) {
   return {
@@ -32,43 +44,45 @@ void describe(const std::vector<storage::ArtifactFile>& files,
   }
 }
 
-storage::ArtifactUse use_of(const storage::Store& store, TrialId trial) {
-  const auto row = store.trial(trial);
-  if (!row) {
-    return row.error().code() == Code::kNotFound ? storage::ArtifactUse::kUnknown
-                                                 : storage::ArtifactUse::kOpen;
-  }
-  switch (row->state) {
-    case storage::TrialState::kCompleted:
-    case storage::TrialState::kStopped:
-      return storage::ArtifactUse::kCompleted;
-    case storage::TrialState::kFailed:
-    case storage::TrialState::kCancelled:
-      return storage::ArtifactUse::kEnded;
-    default:
-      return storage::ArtifactUse::kOpen;
-  }
-}
-
 }  // namespace
 
 ArtifactServiceImpl::ArtifactServiceImpl(const engine::Views& views, const Options& options)
-    : views_(views), options_(options), pool_(kThreads, kCallsWaitingMax) {}
+    : views_(views), options_(options), pool_(kThreads, kCallsWaitingMax) {
+  if (options_.artifacts != nullptr) {
+    teller_ = std::make_unique<ArtifactTeller>(views_, *options_.artifacts);
+  }
+}
 
 ArtifactServiceImpl::~ArtifactServiceImpl() { stop(); }
 
-void ArtifactServiceImpl::stop() { pool_.stop(); }
+void ArtifactServiceImpl::stop() {
+  stopping_ = true;
+  pool_.stop();
+  if (teller_) teller_->stop();
+}
 
 void ArtifactServiceImpl::begin() {
   if (options_.artifacts == nullptr) return;
-  const std::int64_t now_s = SystemClock().wall_ms() / 1'000;
-  options_.artifacts->remove_stale_parts(now_s - kStalePartS);
-  collect_garbage(false);
-  std::set<TrialId> trials;
-  for (const storage::Artifact& artifact : options_.artifacts->list()) {
-    trials.insert(artifact.key.attempt.trial);
+  const std::vector<TrialId> trials = options_.artifacts->trials();
+  if (trials.empty()) return;
+  auto open = views_.engine().ask([trials](const core::State& state, core::Now) {
+    std::vector<TrialId> in_memory;
+    for (const TrialId trial : trials) {
+      if (state.trials.contains(trial)) in_memory.push_back(trial);
+    }
+    return in_memory;
+  });
+  if (open) {
+    if (open->size() > kToldAtStartMax) open->resize(kToldAtStartMax);
+    for (const TrialId trial : *open) teller_->tell(trial);
   }
-  for (const TrialId trial : trials) tell(trial);
+  teller_->tell_later(trials);
+  pool_.post([this, trials] {
+    for (const TrialId trial : trials) {
+      if (stopping_) return;
+      clean(trial);
+    }
+  });
 }
 
 Result<storage::ArtifactStore*> ArtifactServiceImpl::store() const {
@@ -99,55 +113,114 @@ Status ArtifactServiceImpl::may_bring(const v1::ArtifactKey& key) const {
                                        trial.to_string(), key.attempt(), key.step())};
 }
 
-bool ArtifactServiceImpl::collect_garbage(bool for_space) {
-  const auto garbage = storage::garbage_of(
-      options_.artifacts->list(), [&](TrialId trial) { return use_of(views_.store(), trial); });
-  std::vector<storage::ArtifactKey> going = garbage.now;
-  const bool some = for_space && (!garbage.for_space.empty() || !garbage.now.empty());
-  if (for_space && garbage.now.empty() && some) going.push_back(garbage.for_space.front());
-  std::set<TrialId> changed;
-  for (const storage::ArtifactKey& key : going) {
-    if (const Status removed = options_.artifacts->remove(key); !removed) {
-      log_warn("artifacts", "a checkpoint cannot be removed", {{"reason", removed.message()}});
-      return false;
-    }
-    changed.insert(key.attempt.trial);
+Status ArtifactServiceImpl::is_wanted(const storage::ArtifactKey& key) const {
+  TAILOR_ASSIGN_OR_RETURN(const storage::ArtifactNeeds needs,
+                          artifact_needs(views_.store(), key.attempt.trial));
+  if (needs.use == storage::ArtifactUse::kCompleted) {
+    return {Code::kCancelled, key.attempt.trial.to_string() + " has completed and needs none"};
   }
-  for (const TrialId trial : changed) tell(trial);
-  return some;
+  for (const storage::Artifact& one : options_.artifacts->list(key.attempt.trial)) {
+    if (one.whole && needs.names(one.key) && storage::is_newer(one.key, key)) {
+      return {Code::kCancelled, fmt::format("a newer checkpoint of {} is here already, of step {}",
+                                            key.attempt.trial.to_string(), one.key.step)};
+    }
+  }
+  return Status::ok();
+}
+
+bool ArtifactServiceImpl::remove(TrialId trial, const std::vector<storage::ArtifactKey>& keys) {
+  bool removed = !keys.empty();
+  for (const storage::ArtifactKey& key : keys) {
+    if (const Status done = options_.artifacts->remove(key); !done) {
+      log_warn("artifacts", "a checkpoint cannot be removed", {{"reason", done.message()}});
+      removed = false;
+    }
+  }
+  if (!keys.empty()) teller_->tell(trial);
+  return removed;
+}
+
+void ArtifactServiceImpl::clean(TrialId trial) {
+  const auto needs = artifact_needs(views_.store(), trial);
+  if (!needs) return;  // nothing is garbage while nobody can tell
+  remove(trial, storage::garbage_of(options_.artifacts->list(trial), *needs, part_ages()).now);
+}
+
+void ArtifactServiceImpl::clean_parts() {
+  const MonotonicMs now = SystemClock().now_ms();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (cleaned_ms_ != 0 && now - cleaned_ms_ < kLookMs) return;
+    cleaned_ms_ = now;
+  }
+  for (const TrialId trial : options_.artifacts->trials_with_parts()) clean(trial);
+}
+
+std::deque<TrialId> ArtifactServiceImpl::removable() const {
+  std::deque<TrialId> idle, others, ended;
+  for (const TrialId trial : options_.artifacts->trials()) {
+    if (stopping_) break;
+    const auto needs = artifact_needs(views_.store(), trial);
+    if (!needs) continue;
+    const storage::Garbage garbage =
+        storage::garbage_of(options_.artifacts->list(trial), *needs, part_ages());
+    if (!garbage.now.empty() || !garbage.idle.empty()) {
+      idle.push_back(trial);
+    } else if (!garbage.others.empty()) {
+      others.push_back(trial);
+    } else if (!garbage.ended.empty()) {
+      ended.push_back(trial);
+    }
+  }
+  idle.insert(idle.end(), others.begin(), others.end());
+  idle.insert(idle.end(), ended.begin(), ended.end());
+  return idle;
+}
+
+bool ArtifactServiceImpl::make_room() {
+  const std::scoped_lock lock(mutex_);
+  for (;;) {
+    if (removable_.empty()) {
+      // Looking through everything takes time: when nothing is found, not again at once.
+      const MonotonicMs now = SystemClock().now_ms();
+      if (looked_ms_ != 0 && now - looked_ms_ < kLookMs) return false;
+      removable_ = removable();
+      looked_ms_ = removable_.empty() ? now : 0;
+      if (removable_.empty()) return false;
+    }
+    const TrialId trial = removable_.front();
+    removable_.pop_front();
+    const auto needs = artifact_needs(views_.store(), trial);  // it may be another by now
+    if (!needs) continue;
+    storage::Garbage garbage =
+        storage::garbage_of(options_.artifacts->list(trial), *needs, part_ages());
+    garbage.now.insert(garbage.now.end(), garbage.idle.begin(), garbage.idle.end());
+    const auto& going = !garbage.now.empty()      ? garbage.now
+                        : !garbage.others.empty() ? garbage.others
+                                                  : garbage.ended;
+    if (remove(trial, going)) return true;
+  }
 }
 
 Result<storage::ArtifactStore::Progress> ArtifactServiceImpl::announce(
     const v1::BeginUploadRequest& request) {
   TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
   TAILOR_RETURN_IF_ERROR(may_bring(request.key()));
+  const storage::ArtifactKey key = to_key(request.key());
+  TAILOR_RETURN_IF_ERROR(is_wanted(key));
   std::vector<storage::ArtifactFile> files;
   for (const v1::ArtifactFile& file : request.files()) {
     files.push_back({file.name(), file.bytes(), file.sha256()});
   }
+  clean_parts();
   for (;;) {
-    auto progress = artifacts->begin(to_key(request.key()), files);
-    const bool full = !progress && progress.error().code() == Code::kResourceExhausted;
-    if (!full || !collect_garbage(true)) return progress;
-  }
-}
-
-void ArtifactServiceImpl::tell(TrialId trial) {
-  core::ArtifactsChanged event;
-  event.trial = trial;
-  for (const storage::Artifact& artifact : options_.artifacts->list()) {
-    if (artifact.key.attempt.trial != trial) continue;
-    event.stored.push_back({artifact.key.attempt.number, artifact.key.step, artifact.key.sha256,
-                            static_cast<std::int64_t>(artifact.bytes)});
-  }
-  std::sort(event.stored.begin(), event.stored.end(),
-            [](const auto& a, const auto& b) { return a.step > b.step; });
-  views_.engine().request(std::move(event), [](const Status& told, const core::ReplyBody&) {
-    // The next change, or the next start, tells it again.
-    if (!told) {
-      log_warn("artifacts", "a stored checkpoint is not offered yet", {{"reason", told.message()}});
+    auto progress = artifacts->begin(key, files);
+    if (progress) {
+      clean(key.attempt.trial);  // older ones that were on their way: nobody goes on with them
+      return progress;
     }
-  });
+    if (progress.error().code() != Code::kResourceExhausted || !make_room()) return progress;
+  }
 }
 
 grpc::ServerUnaryReactor* ArtifactServiceImpl::BeginUpload(Context*,
@@ -188,8 +261,8 @@ grpc::ServerUnaryReactor* ArtifactServiceImpl::FinishUpload(Context*,
                   TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
                   TAILOR_RETURN_IF_ERROR(may_bring(key));
                   TAILOR_RETURN_IF_ERROR(artifacts->finish(to_key(key)));
-                  tell(TrialId{key.trial()});
-                  collect_garbage(false);  // older ones of the trial, now that this is verified
+                  teller_->tell(TrialId{key.trial()});
+                  clean(TrialId{key.trial()});  // of older ones, now that this is verified
                   return v1::FinishUploadResponse();
                 });
 }

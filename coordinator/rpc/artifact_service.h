@@ -3,10 +3,16 @@
 // told to the core, which names it in Assigns.
 #pragma once
 
-#include <set>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
 
+#include "base/clock.h"
 #include "coordinator/engine/views.h"
 #include "coordinator/engine/work_pool.h"
+#include "coordinator/rpc/artifact_teller.h"
 #include "coordinator/rpc/server.h"
 #include "storage/artifacts.h"
 #include "tailor/v1/artifact.grpc.pb.h"
@@ -20,7 +26,9 @@ class ArtifactServiceImpl final : public v1::ArtifactService::CallbackService {
   ArtifactServiceImpl(const engine::Views& views, const Options& options);
   ~ArtifactServiceImpl() override;
 
-  /// Tells the core what is there, and lets go of what is not needed. Once, before serving.
+  /// Tells the core what there is of the trials that it may place. Once, before serving. What there
+  /// is of others (they may be tried again), and what is not needed, is looked through while it
+  /// serves: that may be much.
   void begin();
   /// Ends the pool. No call may begin after.
   void stop();
@@ -41,13 +49,28 @@ class ArtifactServiceImpl final : public v1::ArtifactService::CallbackService {
   /// Errors: kPermissionDenied, kNotFound, as the .proto says.
   Status may_bring(const v1::ArtifactKey& key) const;
   Result<storage::ArtifactStore::Progress> announce(const v1::BeginUploadRequest& request);
-  void tell(TrialId trial);
-  /// Removes what is not needed; with `for_space` also one artifact that is kept while there is
-  /// space. False when there is none of those.
-  bool collect_garbage(bool for_space);
+  /// Ok when it is worth bringing. Errors: kCancelled when a newer one of its trial is here, or the
+  /// trial has completed.
+  Status is_wanted(const storage::ArtifactKey& key) const;
+  /// Removes what is not needed of a trial.
+  void clean(TrialId trial);
+  /// ... of all that is only on its way, now and then.
+  void clean_parts();
+  /// Removes something that is kept while there is space. False when there is nothing.
+  bool make_room();
+  /// Trials of which something can go, what is missed least first.
+  std::deque<TrialId> removable() const;
+  /// False when one cannot be removed.
+  bool remove(TrialId trial, const std::vector<storage::ArtifactKey>& keys);
 
   const engine::Views& views_;
   const Options& options_;
+  std::unique_ptr<ArtifactTeller> teller_;  // null when there is no store
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;  // guards what follows
+  std::deque<TrialId> removable_;
+  MonotonicMs looked_ms_ = 0;   // for what is removable
+  MonotonicMs cleaned_ms_ = 0;  // the parts
   engine::WorkPool pool_;
 };
 

@@ -15,6 +15,13 @@ UPDATE worker SET quarantine_cause = CASE
 -- 1: its trainer said that it resumed, and has reported no step since.
 ALTER TABLE attempt ADD COLUMN awaits_step INTEGER NOT NULL DEFAULT 0;
 
+-- Which database this is, for ever, backups and copies included: the folder of checkpoints beside it bears the name.
+CREATE TABLE identity (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  name TEXT NOT NULL
+) STRICT;
+INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(8))));
+
 -- The same rows as before: SQLite makes a table for every IN of an index each time that a trial's row is written.
 DROP INDEX trial_open;
 DROP INDEX trial_unsuccessful;

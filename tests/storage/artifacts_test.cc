@@ -47,7 +47,8 @@ class ArtifactsTest : public ::testing::Test {
  protected:
   ArtifactsTest() { reopen(); }
   void reopen(std::uint64_t quota = kQuota) {
-    auto opened = ArtifactStore::open(folder_.file("artifacts"), quota, &warnings_);
+    store_.reset();  // two may not have the folder
+    auto opened = ArtifactStore::open(folder_.file("artifacts"), quota, "db1", &warnings_);
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     store_ = *std::move(opened);
   }
@@ -162,9 +163,9 @@ TEST_F(ArtifactsTest, TheQuotaBoundsWhatIsThereAndWhatIsOnItsWay) {
   EXPECT_EQ(store_->begin(huge.key, huge.files).error().code(), Code::kResourceExhausted);
   ASSERT_TRUE(store_->remove(second.key).is_ok());
   EXPECT_TRUE(store_->begin(third.key, third.files).has_value());
-  store_->remove_stale_parts(std::int64_t{1} << 40);
+  ASSERT_TRUE(store_->remove(third.key).is_ok());
   EXPECT_LT(store_->bytes(), 500u);
-  EXPECT_THAT(store_->list(), SizeIs(1)) << "what is whole stays";
+  EXPECT_THAT(store_->list(), SizeIs(1));
 }
 
 TEST_F(ArtifactsTest, WhatIsDamagedIsNamedAndLeftAlone) {
@@ -178,22 +179,106 @@ TEST_F(ArtifactsTest, WhatIsDamagedIsNamedAndLeftAlone) {
   EXPECT_TRUE(fs::exists(folder_.file("artifacts/t2/odd/files.json")));
 }
 
+TEST_F(ArtifactsTest, PartsAreListedWithTheirTrialAndWhenTheyWereWritten) {
+  const Checkpoint whole = checkpoint(1, 1, 1), part = checkpoint(1, 1, 2),
+                   other = checkpoint(2, 1, 1);
+  bring(whole);
+  ASSERT_TRUE(store_->begin(part.key, part.files).has_value());
+  ASSERT_TRUE(store_->begin(other.key, other.files).has_value());
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<Artifact> found = store_->list(TrialId{1});
+    ASSERT_THAT(found, SizeIs(2));
+    EXPECT_TRUE(found[0].whole);
+    EXPECT_EQ(found[1].key, part.key);
+    EXPECT_FALSE(found[1].whole);
+    EXPECT_GT(found[1].written_s, 1'500'000'000);
+    EXPECT_LT(found[1].written_s, 5'000'000'000);
+    EXPECT_THAT(store_->trials(), ElementsAre(TrialId{1}, TrialId{2}));
+    reopen();
+  }
+  ASSERT_TRUE(store_->remove(part.key).is_ok());
+  EXPECT_THAT(store_->trials_with_parts(), ElementsAre(TrialId{2}));
+  EXPECT_EQ(store_->write(part.key, "model", 0, "x").code(), Code::kNotFound);
+  EXPECT_EQ(store_->begin(part.key, part.files)->bytes.at("model"), 0u) << "announced anew";
+}
+
+TEST_F(ArtifactsTest, AFolderBelongsToOneProcessAndOneDatabase) {
+  const std::string root = folder_.file("artifacts");
+  bring(checkpoint(1, 1, 1));
+  const auto second = ArtifactStore::open(root, kQuota, "db1", &warnings_);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), Code::kAlreadyExists);
+  store_.reset();
+  const auto other = ArtifactStore::open(root, kQuota, "db2", &warnings_);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code(), Code::kAborted);
+  EXPECT_THAT(other.error().message(), HasSubstr("--artifacts"));
+  reopen();
+  EXPECT_THAT(store_->list(), SizeIs(1));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+ArtifactNeeds needs_of(ArtifactUse use, const std::vector<Artifact>& named) {
+  ArtifactNeeds needs{use, {}};
+  for (const Artifact& one : named) {
+    needs.named.emplace(one.key.attempt.number, one.key.step, one.key.sha256);
+  }
+  return needs;
+}
+Artifact whole(std::uint32_t attempt, std::int64_t step, std::uint64_t generation = 0) {
+  return {checkpoint(1, attempt, step, 100, generation).key, 100, true, 0};
+}
+Artifact part(std::uint32_t attempt, std::int64_t step, std::int64_t written_s) {
+  return {checkpoint(1, attempt, step).key, 100, false, written_s};
+}
+constexpr PartAges kAges{1'000, 2'000};
+
 TEST(ArtifactGarbage, NeverHoldsTheLastCheckpointOfATrialThatGoesOn) {
-  const auto artifact = [](std::uint64_t trial, std::uint32_t attempt, std::int64_t step) {
-    return Artifact{checkpoint(trial, attempt, step).key, 100};
+  const std::vector<Artifact> all = {whole(1, 10), whole(1, 20)};
+  const auto of = [&](ArtifactUse use) { return garbage_of(all, needs_of(use, all), kAges); };
+  EXPECT_THAT(of(ArtifactUse::kOpen).now, ElementsAre(all[0].key));
+  EXPECT_THAT(of(ArtifactUse::kOpen).ended, IsEmpty());
+  EXPECT_THAT(of(ArtifactUse::kEnded).now, ElementsAre(all[0].key));
+  EXPECT_THAT(of(ArtifactUse::kEnded).ended, ElementsAre(all[1].key));
+  EXPECT_THAT(of(ArtifactUse::kCompleted).now, ElementsAre(all[0].key, all[1].key));
+  EXPECT_THAT(of(ArtifactUse::kUnknown).now, ElementsAre(all[0].key));
+}
+
+TEST(ArtifactGarbage, TheLastAttemptsCheckpointIsTheNewestAlsoWhenItStartedOver) {
+  const std::vector<Artifact> all = {whole(1, 1'000), whole(2, 900)};
+  EXPECT_THAT(garbage_of(all, needs_of(ArtifactUse::kOpen, all), kAges).now,
+              ElementsAre(all[0].key));
+  const std::vector<Artifact> restored = {whole(2, 1'000), whole(1, 900, 0x3fa)};
+  EXPECT_THAT(garbage_of(restored, needs_of(ArtifactUse::kOpen, restored), kAges).now,
+              ElementsAre(restored[0].key));
+}
+
+// A restored database: the folder has what it does not know.
+TEST(ArtifactGarbage, WhatAnotherHistoryLeftSupersedesNothing) {
+  const Artifact ours = whole(1, 50), theirs = whole(1, 100);
+  for (const ArtifactUse use : {ArtifactUse::kOpen, ArtifactUse::kEnded}) {
+    const Garbage garbage = garbage_of({ours, theirs}, needs_of(use, {ours}), kAges);
+    EXPECT_THAT(garbage.now, IsEmpty());
+    EXPECT_THAT(garbage.others, ElementsAre(theirs.key));
+  }
+  const Garbage unknown = garbage_of({ours, theirs}, {}, kAges);
+  EXPECT_THAT(unknown.now, IsEmpty());
+  EXPECT_THAT(unknown.others, ElementsAre(ours.key, theirs.key));
+}
+
+TEST(ArtifactGarbage, PartsGoWhenANewerOneComesOrNobodyWritesToThem) {
+  const Artifact last = whole(1, 10), old = part(1, 20, 5'000), coming = part(1, 30, 5'000);
+  const Garbage replaced =
+      garbage_of({last, old, coming}, needs_of(ArtifactUse::kOpen, {last, old, coming}), kAges);
+  EXPECT_THAT(replaced.now, ElementsAre(old.key)) << "the last whole one stays";
+  const auto of = [&](std::int64_t written_s) {
+    const Artifact one = part(1, 30, written_s);
+    return garbage_of({last, one}, needs_of(ArtifactUse::kOpen, {last, one}), kAges);
   };
-  const Artifact open_old = artifact(1, 1, 10), open_new = artifact(1, 2, 20);
-  const Artifact ended_old = artifact(2, 1, 5), ended_new = artifact(2, 1, 6);
-  const Artifact completed = artifact(3, 1, 9), unknown = artifact(4, 1, 9);
-  const Garbage garbage =
-      garbage_of({open_old, open_new, ended_old, ended_new, completed, unknown}, [](TrialId trial) {
-        return trial.value == 1   ? ArtifactUse::kOpen
-               : trial.value == 2 ? ArtifactUse::kEnded
-               : trial.value == 3 ? ArtifactUse::kCompleted
-                                  : ArtifactUse::kUnknown;
-      });
-  EXPECT_THAT(garbage.now, ElementsAre(open_old.key, ended_old.key, completed.key));
-  EXPECT_THAT(garbage.for_space, ElementsAre(ended_new.key, unknown.key));
+  EXPECT_THAT(of(999).now, SizeIs(1)) << "stale";
+  EXPECT_THAT(of(1'500).now, IsEmpty());
+  EXPECT_THAT(of(1'500).idle, SizeIs(1)) << "when space is needed";
+  EXPECT_THAT(of(5'000).idle, IsEmpty()) << "somebody writes to it";
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class ArtifactServiceTest : public ::testing::Test {
   void start(bool with_store) {
     std::vector<std::string> warnings;
     if (with_store) {
-      artifacts_ = *storage::ArtifactStore::open(folder_.file("artifacts"), 100'000'000, &warnings);
+      artifacts_ =
+          *storage::ArtifactStore::open(folder_.file("artifacts"), quota_, "db1", &warnings);
     }
     engine_ = std::move(*engine::Engine::start(store_, clock_, {}, {}));
     views_ = std::make_unique<engine::Views>(store_, *engine_);
@@ -87,6 +88,17 @@ class ArtifactServiceTest : public ::testing::Test {
     ADD_FAILURE() << "the stream ended";
     return M();
   }
+  /// The next order for the trial of `run_a_trial`; others of the sweep may come first.
+  protocol::Assign wait_for_assign() {
+    protocol::Assign next = wait_for<protocol::Assign>();
+    while (next.spec.trial.value != 0 && next.spec.trial != ref_.attempt.trial) {
+      send(protocol::Refused{{{next.spec.trial, next.spec.attempt}, next.spec.token},
+                             protocol::EndClass::kStopped,
+                             "not this one"});
+      next = wait_for<protocol::Assign>();
+    }
+    return next;
+  }
   protocol::CheckpointReport make_checkpoint(const std::string& folder, std::int64_t step) {
     std::filesystem::create_directories(folder);
     std::string model;
@@ -99,6 +111,7 @@ class ArtifactServiceTest : public ::testing::Test {
   }
   static bool never() { return false; }
 
+  std::uint64_t quota_ = 100'000'000;
   test::TemporaryFolder folder_;
   storage::MemoryStore store_;
   ManualClock clock_;
@@ -138,13 +151,7 @@ TEST_F(ArtifactServiceTest, AStoredCheckpointIsNamedInTheNextAssign) {
   ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
   send(protocol::Reports{
       ref_, {{3, 3, protocol::EndReport{protocol::EndClass::kStopped, "again", 120, {}}}}});
-  protocol::Assign next = wait_for<protocol::Assign>();
-  while (next.spec.trial != ref_.attempt.trial) {  // others of the sweep come first
-    send(protocol::Refused{{{next.spec.trial, next.spec.attempt}, next.spec.token},
-                           protocol::EndClass::kStopped,
-                           "not this one"});
-    next = wait_for<protocol::Assign>();
-  }
+  const protocol::Assign next = wait_for_assign();
   ASSERT_THAT(next.stored, SizeIs(1));
   EXPECT_EQ(next.stored[0].step, 120);
   EXPECT_EQ(next.stored[0].sha256, checkpoint_.sha256);
@@ -175,6 +182,61 @@ TEST_F(ArtifactServiceTest, AFailedTrialThatIsTriedAgainIsOfferedItsStoredCheckp
   ASSERT_EQ(next.spec.trial, ref_.attempt.trial);
   ASSERT_THAT(next.stored, SizeIs(1));
   EXPECT_EQ(next.stored[0].sha256, checkpoint_.sha256);
+}
+
+// What an uploader leaves when a newer checkpoint replaces the one that it was bringing.
+TEST_F(ArtifactServiceTest, AnAbandonedUploadGoesWhenANewerCheckpointComes) {
+  start(true);
+  run_a_trial();
+  int looks = 0;
+  const Status left = client_->upload(ref_, checkpoint_, [&] { return ++looks > 1; });
+  ASSERT_EQ(left.code(), Code::kCancelled) << left.message();
+  ASSERT_THAT(artifacts_->trials_with_parts(), SizeIs(1));
+  const auto newer = make_checkpoint(folder_.file("newer"), 130);
+  send(protocol::Reports{ref_, {{3, 3, newer}}});
+  EXPECT_EQ(wait_for<protocol::ReportsAck>().through_sequence, 3u);
+  ASSERT_TRUE(client_->upload(ref_, newer, never).is_ok());
+  ASSERT_THAT(artifacts_->list(), SizeIs(1));
+  EXPECT_EQ(artifacts_->bytes(), artifacts_->list()[0].bytes);
+  EXPECT_EQ(client_->upload(ref_, checkpoint_, never).code(), Code::kCancelled)
+      << "nobody needs the older one any more";
+}
+
+// The folder has what another history left there: the database was restored.
+TEST_F(ArtifactServiceTest, OnlyWhatTheTrialsOwnRowsNameIsOfferedAndReplaced) {
+  quota_ = 3 * kModelBytes;
+  start(true);
+  run_a_trial();
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  const storage::ArtifactKey theirs{ref_.attempt, 7, 500, sha256_hex("theirs")};
+  ASSERT_TRUE(artifacts_
+                  ->begin(theirs, {{"manifest.json", 6, sha256_hex("theirs")},
+                                   {"model", 4'000'000, sha256_hex(std::string(4'000'000, 'x'))}})
+                  .has_value());
+  ASSERT_TRUE(artifacts_->write(theirs, "manifest.json", 0, "theirs").is_ok());
+  ASSERT_TRUE(artifacts_->write(theirs, "model", 0, std::string(4'000'000, 'x')).is_ok());
+  ASSERT_TRUE(artifacts_->finish(theirs).is_ok());
+  stop();
+  context_.reset();
+  start(true);
+  context_ = std::make_unique<grpc::ClientContext>();
+  stream_ = workers_->Session(context_.get());
+  protocol::Hello hello = testing::hello("node1");
+  hello.held = {{ref_, assign_.slots, true, 2}};
+  send(hello);
+  wait_for<protocol::Welcome>();
+  EXPECT_THAT(artifacts_->list(), SizeIs(2)) << "nothing of it is garbage while there is space";
+  const auto newer = make_checkpoint(folder_.file("newer"), 130);
+  send(protocol::Reports{ref_, {{3, 3, newer}}});
+  EXPECT_EQ(wait_for<protocol::ReportsAck>().through_sequence, 3u);
+  ASSERT_TRUE(client_->upload(ref_, newer, never).is_ok()) << "theirs makes room";
+  ASSERT_THAT(artifacts_->list(), SizeIs(1));
+  EXPECT_EQ(artifacts_->list()[0].key.step, 130);
+  send(protocol::Reports{
+      ref_, {{4, 4, protocol::EndReport{protocol::EndClass::kStopped, "again", 130, {}}}}});
+  const protocol::Assign next = wait_for_assign();
+  ASSERT_THAT(next.stored, SizeIs(1));
+  EXPECT_EQ(next.stored[0].step, 130);
 }
 
 TEST_F(ArtifactServiceTest, WhoHasNoBusinessThereIsRefused) {
