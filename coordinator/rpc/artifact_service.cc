@@ -47,7 +47,10 @@ void describe(const std::vector<storage::ArtifactFile>& files,
 }  // namespace
 
 ArtifactServiceImpl::ArtifactServiceImpl(const engine::Views& views, const Options& options)
-    : views_(views), options_(options), pool_(kThreads, kCallsWaitingMax) {
+    : views_(views),
+      options_(options),
+      pool_(kThreads, kCallsWaitingMax),
+      verifying_(1, kCallsWaitingMax) {
   if (options_.artifacts != nullptr) {
     teller_ = std::make_unique<ArtifactTeller>(views_, *options_.artifacts);
   }
@@ -58,6 +61,7 @@ ArtifactServiceImpl::~ArtifactServiceImpl() { stop(); }
 void ArtifactServiceImpl::stop() {
   stopping_ = true;
   pool_.stop();
+  verifying_.stop();
   if (teller_) teller_->stop();
 }
 
@@ -240,15 +244,18 @@ grpc::ServerUnaryReactor* ArtifactServiceImpl::BeginUpload(Context*,
 grpc::ServerUnaryReactor* ArtifactServiceImpl::WriteChunk(Context*,
                                                           const v1::WriteChunkRequest* request,
                                                           v1::WriteChunkResponse* response) {
-  // `request` lives until the call is finished.
+  // Before anything is copied: what waits in the pool is bounded by the chunks' size.
+  if (request->data().size() > kChunkBytesMax) {
+    auto [reactor, call] =
+        Call<v1::WriteChunkResponse>::make("WriteChunk", response, options_.on_call);
+    call->finish(Status(Code::kInvalidArgument, "a chunk of more than 1 MiB"));
+    return reactor;
+  }
   return answer(pool_, "WriteChunk", response, options_.on_call,
-                [this, request]() -> Result<v1::WriteChunkResponse> {
+                [this, request = *request]() -> Result<v1::WriteChunkResponse> {
                   TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
-                  if (request->data().size() > kChunkBytesMax) {
-                    return error(Code::kInvalidArgument, "a chunk of more than 1 MiB");
-                  }
-                  TAILOR_RETURN_IF_ERROR(artifacts->write(to_key(request->key()), request->file(),
-                                                          request->offset(), request->data()));
+                  TAILOR_RETURN_IF_ERROR(artifacts->write(to_key(request.key()), request.file(),
+                                                          request.offset(), request.data()));
                   return v1::WriteChunkResponse();
                 });
 }
@@ -256,7 +263,7 @@ grpc::ServerUnaryReactor* ArtifactServiceImpl::WriteChunk(Context*,
 grpc::ServerUnaryReactor* ArtifactServiceImpl::FinishUpload(Context*,
                                                             const v1::FinishUploadRequest* request,
                                                             v1::FinishUploadResponse* response) {
-  return answer(pool_, "FinishUpload", response, options_.on_call,
+  return answer(verifying_, "FinishUpload", response, options_.on_call,
                 [this, key = request->key()]() -> Result<v1::FinishUploadResponse> {
                   TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
                   TAILOR_RETURN_IF_ERROR(may_bring(key));

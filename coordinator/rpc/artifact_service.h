@@ -72,6 +72,7 @@ class ArtifactServiceImpl final : public v1::ArtifactService::CallbackService {
   MonotonicMs looked_ms_ = 0;   // for what is removable
   MonotonicMs cleaned_ms_ = 0;  // the parts
   engine::WorkPool pool_;
+  engine::WorkPool verifying_;  // apart: it reads whole checkpoints while others wait for a chunk
 };
 
 }  // namespace tailor::rpc

@@ -1,10 +1,15 @@
 // Checkpoints over gRPC: what one worker brings, the next one fetches; nobody else does.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -12,6 +17,8 @@
 #include "protocol/channel.h"
 #include "protocol/convert.h"
 #include "storage/artifacts.h"
+#include "tailor/v1/artifact.grpc.pb.h"
+#include "tailor/v1/coordinator.grpc.pb.h"
 #include "tailor/v1/worker.grpc.pb.h"
 #include "tests/coordinator/engine/support.h"
 #include "tests/support/temporary_folder.h"
@@ -40,9 +47,13 @@ class ArtifactServiceTest : public ::testing::Test {
     Options options;
     options.listen = "127.0.0.1:0";
     options.artifacts = artifacts_.get();
+    options.on_call = [this](std::string_view method, Code code) {
+      if (method == "WriteChunk" && code == Code::kCancelled) ++writes_left_;
+    };
     server_ = std::move(*Server::start(*views_, options));
     const std::string address = "127.0.0.1:" + std::to_string(server_->port());
-    workers_ = v1::WorkerService::NewStub(protocol::open_channel(address));
+    channel_ = protocol::open_channel(address);
+    workers_ = v1::WorkerService::NewStub(channel_);
     client_ = std::make_unique<agent::ArtifactClient>(address, 0);
   }
   void stop() {
@@ -119,6 +130,8 @@ class ArtifactServiceTest : public ::testing::Test {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<engine::Views> views_;
   std::unique_ptr<Server> server_;
+  std::atomic<int> writes_left_ = 0;  // calls of WriteChunk whose caller left
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::WorkerService::Stub> workers_;
   std::unique_ptr<agent::ArtifactClient> client_;
   std::unique_ptr<grpc::ClientContext> context_;
@@ -274,6 +287,105 @@ TEST_F(ArtifactServiceTest, ADamagedFileIsNotBroughtAndAGivenUpTransferGoesOnLat
   EXPECT_EQ(refused.code(), Code::kDataLoss);
   EXPECT_THAT(refused.message(), HasSubstr("model"));
   EXPECT_THAT(artifacts_->list(), SizeIs(0));
+}
+
+/// Whoever opens a file for writing waits while somebody has a lease on it.
+class LeaseOnFile {
+ public:
+  explicit LeaseOnFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    std::signal(SIGIO, SIG_IGN);  // how the system tells of one that waits
+    held_ = ::fcntl(fd_, F_SETLEASE, F_RDLCK) == 0;
+  }
+  ~LeaseOnFile() {
+    let_go();
+    ::close(fd_);
+  }
+  LeaseOnFile(const LeaseOnFile&) = delete;
+  LeaseOnFile& operator=(const LeaseOnFile&) = delete;
+  bool held() const { return held_; }
+  bool somebody_waits() const { return ::fcntl(fd_, F_GETLEASE) == F_UNLCK; }
+  void let_go() {
+    if (held_) ::fcntl(fd_, F_SETLEASE, F_UNLCK);
+    held_ = false;
+  }
+
+ private:
+  const int fd_;
+  bool held_ = false;
+};
+
+TEST_F(ArtifactServiceTest, WhatACallerSentIsWrittenEvenWhenItLeavesMeanwhile) {
+  start(true);
+  run_a_trial();
+  const auto artifacts = v1::ArtifactService::NewStub(channel_);
+  constexpr std::size_t kChunk = 1 << 20;
+  v1::BeginUploadRequest announced;
+  v1::ArtifactKey& key = *announced.mutable_key();
+  key.set_trial(ref_.attempt.trial.value);
+  key.set_attempt(ref_.attempt.number);
+  key.set_token(ref_.token);
+  key.set_step(checkpoint_.step);
+  key.set_sha256(checkpoint_.sha256);
+  for (const auto& [name, bytes, hash] :
+       {std::tuple("manifest.json", std::size_t{2}, checkpoint_.sha256),
+        std::tuple("model", kChunk, std::string(64, '0'))}) {
+    v1::ArtifactFile& file = *announced.add_files();
+    file.set_name(name);
+    file.set_bytes(bytes);
+    file.set_sha256(hash);
+  }
+  v1::WriteChunkRequest chunk;
+  *chunk.mutable_key() = key;
+  chunk.set_file("model");
+  {
+    grpc::ClientContext first, second;
+    v1::BeginUploadResponse begun;
+    ASSERT_TRUE(artifacts->BeginUpload(&first, announced, &begun).ok());
+    v1::WriteChunkResponse wrote;
+    ASSERT_TRUE(artifacts->WriteChunk(&second, chunk, &wrote).ok());  // of no bytes: makes the file
+  }
+  std::string path;
+  for (const auto& at : std::filesystem::recursive_directory_iterator(folder_.file("artifacts"))) {
+    if (at.path().filename() == "model") path = at.path();
+  }
+  ASSERT_FALSE(path.empty());
+  LeaseOnFile lease(path);
+  if (!lease.held()) GTEST_SKIP() << "the temporary folder's file system knows no leases";
+
+  chunk.set_data(std::string(kChunk, 'A'));
+  grpc::ClientContext leaving;
+  std::jthread caller([&] {
+    v1::WriteChunkResponse wrote;
+    EXPECT_EQ(artifacts->WriteChunk(&leaving, chunk, &wrote).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  ASSERT_TRUE(testing::eventually([&] { return lease.somebody_waits(); }));
+  leaving.TryCancel();
+  ASSERT_TRUE(testing::eventually([&] { return writes_left_ == 1; }));
+  caller.join();
+  // Another's request takes the memory of whatever is not held on to.
+  const auto others = v1::CoordinatorService::NewStub(channel_);
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    v1::SubmitSweepRequest request;
+    v1::SubmitSweepResponse response;
+    request.set_toml("#" + std::string(kChunk - 100, 'B'));
+    EXPECT_FALSE(others->SubmitSweep(&context, request, &response).ok());
+  }
+  lease.let_go();
+  ASSERT_TRUE(testing::eventually([&] { return std::filesystem::file_size(path) == kChunk; }));
+  EXPECT_EQ(read_file(path).value().find_first_not_of('A'), std::string::npos);
+}
+
+TEST_F(ArtifactServiceTest, AChunkThatIsTooLargeIsRefused) {
+  start(true);
+  const auto artifacts = v1::ArtifactService::NewStub(channel_);
+  v1::WriteChunkRequest chunk;
+  chunk.set_data(std::string((1 << 20) + 1, 'A'));
+  grpc::ClientContext context;
+  v1::WriteChunkResponse wrote;
+  EXPECT_EQ(artifacts->WriteChunk(&context, chunk, &wrote).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(ArtifactServiceTest, ACoordinatorWithoutAStoreSaysSo) {
