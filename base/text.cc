@@ -244,6 +244,17 @@ bool is_valid_utf8(std::string_view text, std::size_t* bad_offset) {
   return true;
 }
 
+std::string with_valid_utf8(std::string text) {
+  // What is before a wrong byte is whole characters: it need not be looked at again.
+  std::size_t from = 0;
+  std::size_t bad = 0;
+  while (!is_valid_utf8(std::string_view(text).substr(from), &bad)) {
+    text[from + bad] = '?';
+    from += bad + 1;
+  }
+  return text;
+}
+
 std::string_view without_byte_order_mark(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   return text;

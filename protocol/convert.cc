@@ -23,12 +23,7 @@ namespace {
 
 namespace json = google::protobuf::util;
 
-/// `text` with every byte that breaks UTF-8 replaced by '?'.
-std::string utf8(std::string text) {
-  std::size_t bad = 0;
-  while (!is_valid_utf8(text, &bad)) text[bad] = '?';
-  return text;
-}
+std::string utf8(std::string text) { return with_valid_utf8(std::move(text)); }
 
 template <typename... Parts>
 tl::unexpected<Status> refuse(fmt::format_string<Parts...> format, Parts&&... parts) {

@@ -55,12 +55,7 @@ std::uint64_t count_of(const std::map<storage::TrialState, std::uint64_t>& count
 
 }  // namespace
 
-std::string utf8(std::string_view text) {
-  std::string clean(text);
-  std::size_t bad = 0;
-  while (!is_valid_utf8(clean, &bad)) clean[bad] = '?';
-  return clean;
-}
+std::string utf8(std::string_view text) { return with_valid_utf8(std::string(text)); }
 
 grpc::Status to_grpc(const Status& status) {
   // It travels in the trailing metadata; beyond 8 KiB those arrive as another error.

@@ -56,6 +56,22 @@ TEST(Text, Utf8IsCheckedStrictly) {
   EXPECT_FALSE(is_valid_utf8("\xE4\xB8"));          // cut
 }
 
+TEST(Text, WrongBytesBecomeQuestionMarksAndNothingElseChanges) {
+  EXPECT_EQ(with_valid_utf8(""), "");
+  EXPECT_EQ(with_valid_utf8("gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80"),
+            "gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80");
+  EXPECT_EQ(with_valid_utf8("\xFF\xC3\xBC\xE4\xB8!\xED\xA0\x80\xE4\xB8"), "?\xC3\xBC??!?????");
+}
+
+TEST(Text, MegabytesOfWrongBytesTakeNoLongerThanOthers) {
+  // One look at the whole text for each wrong byte would take hours.
+  const std::string bytes = with_valid_utf8(std::string(4'000'000, '\xFF'));
+  EXPECT_EQ(bytes.find_first_not_of('?'), std::string::npos);
+  EXPECT_EQ(bytes.size(), 4'000'000u);
+  const std::string cut = with_valid_utf8(std::string(4'000'000, '\xF4'));  // leads of four bytes
+  EXPECT_EQ(cut.find_first_not_of('?'), std::string::npos);
+}
+
 TEST(Text, ControlCharactersAreSpelledOutAndEverythingElseIsKept) {
   const std::string plain =
       "gr\xC3\xBC\xC3\x9F \xE4\xB8\xAD \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x94\xAC \xE2\x80\xA6 "
