@@ -20,6 +20,7 @@ constexpr std::int64_t kQueryFairMs = 3'000;
 constexpr std::int64_t kQueryMsDefault = 10'000;
 constexpr std::int64_t kQueryMsMax = 60'000;
 constexpr std::uint64_t kQueryRowsMax = 1'000'000;
+constexpr std::size_t kQueryRowBytesMax = 3 << 20;  // what a message of 4 MiB carries with columns
 
 /// A user's query: run once, then given out in pages.
 class UserQuery {
@@ -60,14 +61,18 @@ class UserQuery {
     auto table = store_.query(sql_, limits_);
     if (!table.has_value()) return from_storage(table.error());
     table_ = std::move(*table);
+    for (const std::vector<storage::Cell>& row : table_.rows) bytes_ += bytes_of(row);
     return Status::ok();
   }
 
   bool has_run() const { return ran_; }
+  /// About as much memory as the rows take that were not given yet.
+  std::size_t bytes() const { return bytes_; }
   /// Every row was given.
   bool done() const { return given_ == table_.rows.size(); }
 
-  v1::QueryResponse next_page() {
+  /// Errors: kInvalidArgument for a row that no message can carry.
+  Result<v1::QueryResponse> next_page() {
     v1::QueryResponse out;
     PageBudget budget;
     if (given_ == 0) {
@@ -75,8 +80,15 @@ class UserQuery {
     }
     for (; given_ < table_.rows.size(); ++given_) {
       v1::QueryRow row = to_proto(table_.rows[given_]);
+      if (row.ByteSizeLong() > kQueryRowBytesMax) {
+        return error(Code::kInvalidArgument,
+                     fmt::format("SQL: row {} alone has {} bytes, more than {}; take substr() of "
+                                 "long values",
+                                 given_ + 1, row.ByteSizeLong(), kQueryRowBytesMax));
+      }
       if (!budget.take(row)) return out;
       out.add_rows()->Swap(&row);
+      bytes_ -= bytes_of(table_.rows[given_]);
       table_.rows[given_] = {};
     }
     out.set_truncated(table_.truncated);
@@ -84,6 +96,12 @@ class UserQuery {
   }
 
  private:
+  static std::size_t bytes_of(const std::vector<storage::Cell>& row) {
+    std::size_t bytes = sizeof row;
+    for (const storage::Cell& cell : row) bytes += sizeof cell + cell.text.capacity();
+    return bytes;
+  }
+
   const storage::Store& store_;
   const engine::WorkPool& pool_;
   const std::string sql_;
@@ -92,6 +110,7 @@ class UserQuery {
   storage::QueryLimits limits_;
   bool ran_ = false;
   storage::Table table_;
+  std::size_t bytes_ = 0;
   std::size_t given_ = 0;
 };
 
@@ -111,26 +130,28 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::Query(Context*, const v1::Quer
     if (const Status ran = query->run([&] { return call->over(); }); !ran.is_ok()) {
       return call->finish(ran);
     }
-    v1::QueryResponse out = query->next_page();
-    if (!query->done()) out.set_truncated(true);
-    call->finish(Status::ok(), &out);
+    auto page = query->next_page();
+    if (page.has_value() && !query->done()) page->set_truncated(true);
+    call->finish(std::move(page));
   });
   if (!posted) call->finish(too_many_queries(kQueriesWaitingMax));
   return reactor;
 }
 
 grpc::ServerWriteReactor<v1::QueryResponse>* CoordinatorServiceImpl::QueryRows(
-    Context*, const v1::QueryRequest* request) {
+    Context* context, const v1::QueryRequest* request) {
   using Stream = PullStream<v1::QueryResponse>;
   auto query = std::make_shared<UserQuery>(views_.store(), queries_, *request);
-  return Stream::start(queries_, "QueryRows", options_.on_call,
-                       [query](const Stream& stream) -> Result<std::optional<v1::QueryResponse>> {
+  return Stream::start(context, queries_, unread_, "QueryRows", options_.on_call,
+                       [query](Stream& stream) -> Result<std::optional<v1::QueryResponse>> {
                          if (!query->has_run()) {
                            TAILOR_RETURN_IF_ERROR(query->run([&] { return stream.over(); }));
                          } else if (query->done()) {
                            return std::optional<v1::QueryResponse>();
                          }
-                         return query->next_page();
+                         TAILOR_ASSIGN_OR_RETURN(auto page, query->next_page());
+                         TAILOR_RETURN_IF_ERROR(stream.keep(query->bytes()));
+                         return std::optional(std::move(page));
                        });
 }
 

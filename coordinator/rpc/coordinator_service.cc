@@ -23,6 +23,7 @@ CoordinatorServiceImpl::CoordinatorServiceImpl(const engine::Views& views, Optio
       comparisons_(1, kQueueMax),
       queries_(kQueryThreads, kQueriesWaitingMax, kQueryNice),
       backups_(1, kBackupsWaitingMax),
+      unread_(options_.unread_bytes_max, options_.unread_ms_max, clock_),
       http_address_(options_.http_address) {}
 
 CoordinatorServiceImpl::~CoordinatorServiceImpl() { stop(); }
@@ -63,10 +64,10 @@ Result<SweepId> CoordinatorServiceImpl::find(const v1::SweepRef& reference) cons
 }
 
 grpc::ServerWriteReactor<v1::Event>* CoordinatorServiceImpl::WatchEvents(
-    Context*, const v1::WatchEventsRequest* request) {
+    Context* context, const v1::WatchEventsRequest* request) {
   auto stream = std::make_shared<WatchStream>(views_, reads_, request->after(), request->follow(),
                                               options_.on_call);
-  auto* reactor = stream->start();
+  auto* reactor = stream->start(context, unread_);
   bool closed = false;
   {
     const std::scoped_lock lock(mutex_);

@@ -11,6 +11,7 @@
 #include "coordinator/engine/views.h"
 #include "coordinator/engine/work_pool.h"
 #include "coordinator/rpc/server.h"
+#include "coordinator/rpc/unread_budget.h"
 #include "tailor/v1/coordinator.grpc.pb.h"
 
 namespace tailor::rpc {
@@ -74,7 +75,9 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
   engine::WorkPool comparisons_;
   engine::WorkPool queries_;  // users' SQL: seconds, and whatever users think of
   engine::WorkPool backups_;  // apart, so that no query keeps the database from being saved
-  std::mutex mutex_;          // guards: http_address_, streams_, closed_
+  const SystemClock clock_;
+  UnreadBudget unread_;
+  std::mutex mutex_;  // guards: http_address_, streams_, closed_
   std::string http_address_;
   std::vector<std::weak_ptr<WatchStream>> streams_;
   bool closed_ = false;

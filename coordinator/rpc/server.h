@@ -29,6 +29,11 @@ struct Options {
   /// process's limit at most.
   std::uint64_t descriptors_kept = 384;
   storage::ArtifactStore* artifacts = nullptr;  ///< outlives the server; null = none are kept
+  /// What streams (QueryRows, ExportCurves, WatchEvents) may hold together of answers that their
+  /// clients have not read. Beyond it those end that read nothing for `unread_ms_max`, then new
+  /// ones are refused.
+  std::size_t unread_bytes_max = 256 << 20;
+  std::int64_t unread_ms_max = 30'000;
   /// Called once a finished call with its method ("SubmitSweep") and outcome. Any thread.
   std::function<void(std::string_view method, Code code)> on_call;
 };

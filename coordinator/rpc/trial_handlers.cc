@@ -100,6 +100,7 @@ class CurveReader {
     for (;;) {
       while (!curves_.empty()) {
         if (!budget.take(curves_.front())) return out;
+        bytes_ -= curves_.front().ByteSizeLong();
         out.add_curves()->Swap(&curves_.front());
         curves_.pop_front();
       }
@@ -113,6 +114,8 @@ class CurveReader {
     said_last_ = true;
     return out;
   }
+  /// Of the curves that were read and not given yet.
+  std::size_t bytes() const { return bytes_; }
 
  private:
   Status read_curves() {
@@ -151,6 +154,7 @@ class CurveReader {
       curve.set_candidate_name(utf8(trial.candidate_name));
       curve.set_seed(trial.row.seed);
       *curve.mutable_series() = series_page(series, at, kSeriesPointsMax);
+      bytes_ += curve.ByteSizeLong();
       curves_.push_back(std::move(curve));
     }
   }
@@ -163,6 +167,7 @@ class CurveReader {
   bool said_last_ = false;
   std::deque<engine::TrialView> trials_;  // of the last page, from the current one on
   std::deque<v1::Curve> curves_;
+  std::size_t bytes_ = 0;  // of curves_
 };
 
 }  // namespace
@@ -244,19 +249,21 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::GetSeries(Context*,
 }
 
 grpc::ServerWriteReactor<v1::ExportCurvesResponse>* CoordinatorServiceImpl::ExportCurves(
-    Context*, const v1::ExportCurvesRequest* request) {
+    Context* context, const v1::ExportCurvesRequest* request) {
   using Stream = PullStream<v1::ExportCurvesResponse>;
   // Found in the pool, with the first message.
   return Stream::start(
-      reads_, "ExportCurves", options_.on_call,
+      context, reads_, unread_, "ExportCurves", options_.on_call,
       [this, request = *request, reader = std::shared_ptr<CurveReader>()](
-          const Stream&) mutable -> Result<std::optional<v1::ExportCurvesResponse>> {
+          Stream& stream) mutable -> Result<std::optional<v1::ExportCurvesResponse>> {
         if (reader == nullptr) {
           TAILOR_ASSIGN_OR_RETURN(const SweepId sweep, find(request.sweep()));
           reader = std::make_shared<CurveReader>(views_, sweep, request.metric(),
                                                  TrialId{request.after()});
         }
-        return reader->next();
+        auto message = reader->next();
+        TAILOR_RETURN_IF_ERROR(stream.keep(reader->bytes()));
+        return message;
       });
 }
 

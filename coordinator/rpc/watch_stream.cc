@@ -22,9 +22,14 @@ class WatchStream::Reactor final : public grpc::ServerWriteReactor<v1::Event> {
   std::shared_ptr<WatchStream> stream_;
 };
 
-grpc::ServerWriteReactor<v1::Event>* WatchStream::start() {
+grpc::ServerWriteReactor<v1::Event>* WatchStream::start(grpc::CallbackServerContext* context,
+                                                        UnreadBudget& budget) {
   auto* reactor = new Reactor(shared_from_this());  // deleted in OnDone
+  context_ = context;
   reactor_ = reactor;
+  share_.emplace(budget, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->cut_off();
+  });
   return reactor;
 }
 
@@ -52,10 +57,23 @@ void WatchStream::end(const Status& status) {
   pump();
 }
 
+void WatchStream::cut_off() {
+  const std::scoped_lock lock(mutex_);
+  // A status of our own would wait behind what the client does not read.
+  if (reactor_ != nullptr) context_->TryCancel();
+}
+
 void WatchStream::written(bool ok) {
+  bool last = false;
+  {
+    // `writing_` stays set: nothing starts before the budget knows.
+    const std::scoped_lock lock(mutex_);
+    buffer_.pop_front();
+    last = buffer_.empty();
+  }
+  static_cast<void>(share_->hold(last ? 0 : held_, !last));  // no more than before
   const std::scoped_lock lock(mutex_);
   writing_ = false;
-  buffer_.pop_front();
   if (!ok && !ending_.has_value()) ending_ = Status(Code::kCancelled, "the caller left");
   pump();
 }
@@ -88,12 +106,24 @@ void WatchStream::pump() {
 
 void WatchStream::fetch() {
   auto rows = views_.store().events(after_, kWatchBatch, sweep_);
+  std::deque<v1::Event> events;
+  Status status;
+  if (!rows.has_value()) {
+    status = rows.error();
+  } else if (!rows->empty()) {
+    held_ = 0;
+    for (const storage::EventRow& row : *rows) {
+      events.push_back(to_proto(row));
+      held_ += events.back().ByteSizeLong();
+    }
+    status = share_->hold(held_, true);
+  }
   const std::scoped_lock lock(mutex_);
   fetching_ = false;
-  if (!rows.has_value()) {
-    if (!ending_.has_value()) ending_ = rows.error();
+  if (!status) {
+    if (!ending_.has_value()) ending_ = status;
   } else {
-    for (const storage::EventRow& row : *rows) buffer_.push_back(to_proto(row));
+    buffer_ = std::move(events);  // it was empty
     if (!rows->empty()) after_ = rows->back().id;
     if (rows->size() == kWatchBatch) more_ = true;
   }

@@ -1,0 +1,82 @@
+#include "coordinator/rpc/unread_budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace tailor::rpc {
+namespace {
+
+/// Of a stream that holds no message: its call, its connection's share, its buffers.
+constexpr std::size_t kStreamBytes = 16 << 10;
+
+}  // namespace
+
+UnreadBudget::Share::Share(UnreadBudget& budget, std::function<void()> end)
+    : budget_(budget), id_([&] {
+        const std::scoped_lock lock(budget.mutex_);
+        Held held;
+        held.end = std::make_shared<const std::function<void()>>(std::move(end));
+        budget.shares_.emplace(++budget.last_, std::move(held));
+        return budget.last_;
+      }()) {}
+
+UnreadBudget::Share::~Share() {
+  const std::scoped_lock lock(budget_.mutex_);
+  const auto found = budget_.shares_.find(id_);
+  budget_.bytes_ -= found->second.bytes;
+  budget_.shares_.erase(found);
+}
+
+Status UnreadBudget::Share::hold(std::size_t bytes, bool waits) {
+  return budget_.hold(id_, bytes + kStreamBytes, waits);
+}
+
+std::size_t UnreadBudget::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return bytes_;
+}
+
+Status UnreadBudget::hold(std::uint64_t id, std::size_t bytes, bool waits) {
+  std::vector<std::shared_ptr<const std::function<void()>>> ending;
+  Status status;
+  {
+    const std::scoped_lock lock(mutex_);
+    Held& own = shares_.at(id);
+    const MonotonicMs now = clock_.now_ms();
+    const auto fits = [&] { return bytes_ - own.bytes + bytes <= bytes_max_; };
+    if (bytes > own.bytes && !fits()) {
+      std::vector<Held*> idle;
+      for (auto& [other, held] : shares_) {
+        if (other != id && held.waits && held.bytes > 0 && now - held.since >= unread_ms_max_) {
+          idle.push_back(&held);
+        }
+      }
+      std::sort(idle.begin(), idle.end(),
+                [](const Held* a, const Held* b) { return a->since < b->since; });
+      for (Held* const held : idle) {
+        if (fits()) break;
+        ending.push_back(held->end);
+        bytes_ -= std::exchange(held->bytes, 0);
+        held->waits = false;
+      }
+    }
+    if (bytes > own.bytes && !fits()) {
+      status = {Code::kResourceExhausted,
+                fmt::format("answers that other clients have not read yet hold {} of {} MiB; read "
+                            "or end those, or try again later",
+                            bytes_ >> 20, bytes_max_ >> 20)};
+    } else {
+      bytes_ = bytes_ - own.bytes + bytes;
+      own.bytes = bytes;
+    }
+    own.since = now;
+    own.waits = waits && status.is_ok();
+  }
+  for (const auto& end : ending) (*end)();
+  return status;
+}
+
+}  // namespace tailor::rpc
