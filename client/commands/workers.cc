@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 
-#include "base/clock.h"
 #include "base/ids.h"
 #include "base/text.h"
 #include "client/format.h"
@@ -35,6 +34,7 @@ const v1::WorkerInfo* find_worker(const v1::ListWorkersResponse& all, const std:
 }
 
 constexpr std::int64_t kSkewWarnMs = 60'000;
+constexpr std::int64_t kDrainInMsMax = 365ll * 86'400'000;  // as the coordinator allows
 
 v1::ListWorkersResponse all_workers(Context& context) {
   v1::ListWorkersRequest request;
@@ -76,7 +76,8 @@ void note_skews(const Printer& out, const v1::ListWorkersResponse& workers) {
 struct ChangeOptions {
   std::string worker;
   std::string reason;
-  std::string in;  ///< duration
+  std::string in;          ///< duration, as given
+  std::int64_t in_ms = 0;  ///< the same
   bool dry_run = false;
 };
 
@@ -99,11 +100,7 @@ constexpr Change kDrain = {
     [](Context& context, const std::string& worker, const ChangeOptions& options) {
       v1::DrainWorkerRequest request;
       request.set_worker(worker);
-      if (!options.in.empty()) {
-        const auto wait_ms = parse_duration_ms(options.in);
-        if (!wait_ms) throw Failure(Exit::kUsage, "--in: " + wait_ms.error().message());
-        request.set_at_ms(SystemClock().wall_ms() + *wait_ms);
-      }
+      request.set_in_ms(options.in_ms);
       context.call<v1::DrainWorkerRequest, v1::DrainWorkerResponse>(
           &v1::CoordinatorService::Stub::DrainWorker, request);
     }};
@@ -143,7 +140,11 @@ void change(Context& context, const Change& change, const ChangeOptions& options
                         WorkerId{found->id()}.to_string(), found->name(),
                         found->connected() ? "connected" : "not connected", found->running_size());
   if (!options.dry_run || found == nullptr) {
-    if (found != nullptr) out.note(fmt::format("{} {}", change.doing, text));
+    if (found != nullptr) {
+      out.note(options.in_ms == 0
+                   ? fmt::format("{} {}", change.doing, text)
+                   : fmt::format("planning to {} {} in {}", change.name, text, options.in));
+    }
     // A name that reads like an id would be somebody else's to the coordinator.
     change.call(context,
                 found == nullptr                 ? options.worker
@@ -151,11 +152,13 @@ void change(Context& context, const Change& change, const ChangeOptions& options
                                                  : found->name(),
                 options);
   }
+  const bool is_drain = change.name == std::string_view(kDrain.name);
   if (out.json()) {
     Json json{{"worker", options.worker},
               {"action", change.name},
-              {"draining", change.name == std::string_view("drain") && !options.dry_run},
+              {"draining", is_drain && options.in_ms == 0 && !options.dry_run},
               {"dry_run", options.dry_run}};
+    if (is_drain) json["in_ms"] = options.in_ms;
     if (found != nullptr) {
       json["kind"] = "worker";
       json["id"] = found->id();
@@ -164,12 +167,13 @@ void change(Context& context, const Change& change, const ChangeOptions& options
     }
     return out.document(json);
   }
-  if (options.dry_run) return out.line(fmt::format("would {} {}", change.name, text));
-  if (!options.in.empty()) {
+  const std::string when = options.in_ms == 0 ? "" : " in " + options.in;
+  if (options.dry_run) return out.line(fmt::format("would {} {}{}", change.name, text, when));
+  if (options.in_ms != 0) {
     return out.line(
-        fmt::format("{} will be drained in {}, unless the coordinator is started anew "
-                    "before",
-                    options.worker, options.in));
+        fmt::format("{} will be drained{}; a restart of the coordinator changes nothing "
+                    "in that",
+                    options.worker, when));
   }
   out.line(fmt::format("{} {}", options.worker, change.done));
 }
@@ -185,7 +189,17 @@ void add_change(CLI::App& app, Context& context, const Change& made) {
   if (made.name == kQuarantine.name) {
     command->add_option("--reason", options->reason, "for people")->required();
   }
-  command->callback([&context, options, &made] { change(context, made, *options); });
+  command->callback([&context, options, &made] {
+    if (!options->in.empty()) {
+      const auto in_ms = parse_duration_ms(options->in);
+      if (!in_ms) throw Failure(Exit::kUsage, "--in: " + in_ms.error().message());
+      if (*in_ms < 0 || *in_ms > kDrainInMsMax) {
+        throw Failure(Exit::kUsage, "--in: \"" + options->in + "\": allowed is 0 s to 365 d");
+      }
+      options->in_ms = *in_ms;
+    }
+    change(context, made, *options);
+  });
 }
 
 }  // namespace

@@ -263,13 +263,17 @@ void on_drain_worker(Transition& t, const DrainWorker& event) {
     return t.reply(event.request, {Code::kNotFound,
                                    fmt::format("there is no worker {}", event.worker.to_string())});
   }
-  const std::int64_t wait_ms = event.at_ms - t.now.wall_ms;
-  if (wait_ms <= 0) {
+  if (event.in_ms < 0 || event.in_ms > kDrainInMsMax) {
+    return t.reply(event.request, {Code::kInvalidArgument,
+                                   fmt::format("a drain in {} ms: allowed is 0 (now) to {} days",
+                                               event.in_ms, kDrainInMsMax / 86'400'000)});
+  }
+  if (event.in_ms == 0) {
     drain_worker(t, found->second, "by request");
   } else {
-    plan_drain(t, found->second, event.at_ms);
+    plan_drain(t, found->second, t.now.wall_ms + event.in_ms);
     t.event(EventKind::kWorkerDrainPlanned, {{}, {}, 0, event.worker},
-            fmt::format("in {} s", wait_ms / 1'000));
+            fmt::format("in {} s", event.in_ms / 1'000));
   }
   t.reply(event.request, Status::ok());
 }

@@ -67,11 +67,14 @@ struct ControlTrials {
   std::shared_ptr<const Recalled> recalled = nullptr;
 };
 
-/// The worker finishes what runs and takes nothing new, from now or from `at_ms` on.
+/// How far ahead a drain may be planned.
+inline constexpr std::int64_t kDrainInMsMax = 365ll * 86'400'000;
+
+/// The worker finishes what runs and takes nothing new, from now on or in `in_ms`.
 struct DrainWorker {
   RequestId request = 0;
   WorkerId worker;
-  WallMs at_ms = 0;  ///< 0, or a time that has passed = now
+  std::int64_t in_ms = 0;  ///< 0 to kDrainInMsMax
 };
 
 /// The worker is given no work until it is released. What runs there goes on.

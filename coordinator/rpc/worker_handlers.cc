@@ -54,7 +54,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::DrainWorker(Context*,
   return begin(reads_, "DrainWorker", response, options_.on_call,
                [this, request = *request](const auto& call) {
                  core::DrainWorker event;
-                 event.at_ms = request.at_ms();
+                 event.in_ms = request.in_ms();
                  post(views_, call, request.worker(), std::move(event));
                });
 }

@@ -154,7 +154,7 @@ void Users::act(std::size_t workers) {
       return post(core::ControlTrials{ask(), {}, sweep, core::TrialAction::kRetry, false});
     case 10:
       return post(core::DrainWorker{ask(), worker,
-                                    c_.chance(0.5) ? 0 : c_.clock.wall_ms() + c_.up_to(10'000)});
+                                    c_.chance(0.5) ? 0 : c_.up_to(10'000)});
     case 13:
       quarantined_.insert(worker);
       return post(core::QuarantineWorker{ask(), worker, "as a test"});

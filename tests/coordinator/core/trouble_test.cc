@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "coordinator/core/explain.h"
 #include "tests/coordinator/core/harness.h"
 
@@ -352,7 +354,7 @@ TEST(Trouble, ADrainCanBePlannedForATime) {
   Harness h;
   h.submit(trials(2));
   const SessionId w = h.connect("w1", 1);
-  h.step(DrainWorker{1, WorkerId{1}, h.now.wall_ms + 25'000});
+  h.step(DrainWorker{1, WorkerId{1}, 25'000});
   EXPECT_TRUE(h.sent<protocol::Drain>().empty());
   EXPECT_EQ(h.worker("w1").row.draining, false);
   h.advance(24'999);
@@ -367,13 +369,25 @@ TEST(Trouble, ADrainCanBePlannedForATime) {
   EXPECT_EQ(std::get<Reply>(h.last.outward.at(0)).status.code(), Code::kFailedPrecondition);
 }
 
+TEST(Trouble, ADrainThatCannotBePlannedIsRefused) {
+  Harness h;
+  h.connect("w1", 1);
+  for (const std::int64_t in_ms : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
+                                   kDrainInMsMax + 1, std::numeric_limits<std::int64_t>::max()}) {
+    h.step(DrainWorker{1, WorkerId{1}, in_ms});
+    EXPECT_EQ(std::get<Reply>(h.last.outward.at(0)).status.code(), Code::kInvalidArgument) << in_ms;
+  }
+  EXPECT_EQ(h.worker("w1").row.drain_at_ms, 0);
+  EXPECT_FALSE(h.worker("w1").row.draining);
+}
+
 TEST(Trouble, APlannedDrainIsNotForgottenByARestart) {
   Harness h;
   h.submit(trials(1));
   h.connect("w1", 1);
   h.connect("w2", 1);
-  h.step(DrainWorker{1, WorkerId{1}, h.now.wall_ms + 25'000});
-  h.step(DrainWorker{2, WorkerId{2}, h.now.wall_ms + 60'000});
+  h.step(DrainWorker{1, WorkerId{1}, 25'000});
+  h.step(DrainWorker{2, WorkerId{2}, 60'000});
   h.advance(5'000);
   h.restart();
   EXPECT_EQ(h.worker("w1").row.drain_at_ms, h.now.wall_ms + 20'000);
