@@ -16,13 +16,21 @@ namespace tailor::protocol {
 namespace {
 
 enum class Empty { kAllowed, kRefused };
+enum class Controls { kAllowed, kRefused };
 
 /// A name that may not be longer.
 struct NameLimit {
   std::string_view field;
   std::size_t bytes_max;
   Empty empty = Empty::kAllowed;
+  /// Control characters: they would reach terminals, logs and metrics by the name.
+  Controls controls = Controls::kRefused;
 };
+
+/// A path is what its file system says that it is.
+constexpr NameLimit path_limit(std::string_view field, Empty empty = Empty::kAllowed) {
+  return {field, kPathBytesMax, empty, Controls::kAllowed};
+}
 
 // ---- the table. A field that is named in none of these visitors is a number, or bounded by what
 // it is a list of.
@@ -35,7 +43,7 @@ void names(const Hello& m, Visit visit) {
   visit(m.instance, NameLimit{"Hello.instance", kNameBytesMax});
   visit(m.version, NameLimit{"Hello.version", kShortBytesMax});
   visit(m.host, NameLimit{"Hello.host", kNameBytesMax});
-  visit(m.folder, NameLimit{"Hello.folder", kPathBytesMax});
+  visit(m.folder, path_limit("Hello.folder"));
   visit(m.address, NameLimit{"Hello.address", kNameBytesMax});
   for (const Slot& slot : m.slots) visit(slot.name, NameLimit{"Slot.name", kNameBytesMax});
   for (const auto& label : m.labels) {
@@ -49,7 +57,7 @@ void names(const Rendezvous& m, Visit visit) {
 template <typename Visit>
 void names(const Assign& m, Visit visit) {
   for (const auto& path : m.spec.resume_from) {
-    visit(path, NameLimit{"TrialSpec.resume_from", kPathBytesMax});
+    visit(path, path_limit("TrialSpec.resume_from"));
   }
   for (const StoredCheckpoint& stored : m.stored) {
     visit(stored.sha256, NameLimit{"StoredCheckpoint.sha256", kShortBytesMax});
@@ -64,7 +72,7 @@ void report_names(const StartedReport& m, Visit visit) {
   visit(m.device, NameLimit{"StartedReport.device", kNameBytesMax});
   visit(m.version, NameLimit{"StartedReport.version", kNameBytesMax});
   visit(m.data_hash, NameLimit{"StartedReport.data_hash", kNameBytesMax});
-  visit(m.resumed_from, NameLimit{"StartedReport.resumed_from", kPathBytesMax});
+  visit(m.resumed_from, path_limit("StartedReport.resumed_from"));
 }
 template <typename Visit>
 void report_names(const MetricReport& m, Visit visit) {
@@ -74,7 +82,7 @@ void report_names(const MetricReport& m, Visit visit) {
 }
 template <typename Visit>
 void report_names(const CheckpointReport& m, Visit visit) {
-  visit(m.path, NameLimit{"CheckpointReport.path", kPathBytesMax, Empty::kRefused});
+  visit(m.path, path_limit("CheckpointReport.path", Empty::kRefused));
   visit(m.sha256, NameLimit{"CheckpointReport.sha256", kShortBytesMax});
 }
 template <typename Visit>
@@ -165,6 +173,8 @@ class Checker {
     } else if (text.size() > limit.bytes_max) {
       fail(fmt::format("{} (\"{}\") has {} bytes, more than {}", limit.field, short_text(text, 40),
                        text.size(), limit.bytes_max));
+    } else if (limit.controls == Controls::kRefused && escape_controls(text) != text) {
+      fail(fmt::format("{} (\"{}\") has control characters", limit.field, short_text(text, 40)));
     }
   }
   void operator()(const CountLimit& limit) {

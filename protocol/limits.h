@@ -1,8 +1,9 @@
 // What a worker, a trainer or a coordinator may put into a message: one table of limits, so that
 // nobody's mistake fills the memory, the database or the terminal of somebody else.
 //
-//   names (of workers, metrics, devices, paths, hashes)   too long or wrongly empty: refused, and
-//                                                         the refusal names the field
+//   names (of workers, metrics, devices, paths, hashes)   too long, wrongly empty or (but for
+//                                                         paths) with control characters: refused,
+//                                                         and the refusal names the field
 //   free text (messages, reasons)                         cut, and the cut is said:
 //                                                         "... (N bytes cut)"
 //   numbers of things (slots, reports, metrics, ...)      too many: refused

@@ -85,6 +85,11 @@ TEST(Limits, NamesOfAWorkerThatAreTooLongAreRefusedByField) {
       {[](Hello& h) { h.labels = {kMegabytes}; }, "Hello.labels"},
       {[](Hello& h) { h.labels.assign(kLabelsMax + 1, "a"); }, "labels of a worker"},
       {[](Hello& h) { h.slots[0].name = kMegabytes; }, "Slot.name"},
+      {[](Hello& h) { h.worker_name = "a\x1b[31mb"; }, "control characters"},
+      {[](Hello& h) { h.worker_name = "a\nb"; }, "Hello.worker_name (\"a\\nb\")"},
+      {[](Hello& h) { h.host = "a\xC2\x9B"; }, "Hello.host"},
+      {[](Hello& h) { h.labels = {"a\tb"}; }, "Hello.labels"},
+      {[](Hello& h) { h.slots[0].name = std::string("a\0b", 3); }, "Slot.name"},
       {[](Hello& h) { h.slots.assign(kSlotsMax + 1, h.slots[0]); }, "slots of a worker"},
       {[](Hello& h) { h.held.assign(kHeldMax + 1, {}); }, "attempts of a worker"},
   };
@@ -107,6 +112,8 @@ TEST(Limits, ABadReportIsNamedAndStillArrives) {
     EXPECT_TRUE(sent(Reports{{{TrialId{1}, 1}, 1}, {bad}}).has_value());
   }
   EXPECT_TRUE(check_report(metrics({{"train_loss", 1}})).is_ok());
+  EXPECT_FALSE(check_report(metrics({{"train_loss\r", 1}})).is_ok());
+  EXPECT_TRUE(check_report({1, 1, CheckpointReport{1, "/a\nb", "", 0}}).is_ok()) << "is a path";
   EXPECT_THAT(check_report(metrics({{"", 1}})).message(),
               HasSubstr("report 1: a metric's name is empty"));
   std::map<std::string, double> many;

@@ -307,8 +307,9 @@ Status complete_name(WorkerConfig* config) {
     ::gethostname(host, sizeof host - 1);
     TAILOR_ASSIGN_OR_RETURN(name, default_worker_name(config->work_dir, host));
   }
-  if (name.size() > 128 || !is_valid_utf8(name)) {
-    return Status(Code::kInvalidArgument, "--name must be 1 to 128 bytes of UTF-8");
+  if (name.size() > 128 || !is_valid_utf8(name) || escape_controls(name) != name) {
+    return Status(Code::kInvalidArgument,
+                  "--name must be 1 to 128 bytes of UTF-8 without control characters");
   }
   return Status::ok();
 }
