@@ -23,6 +23,8 @@ std::string_view text_of(const Request& request, std::string_view key);
 /// A whole number from 0 to `most`; `fallback` when the parameter is not there.
 Result<std::uint64_t> number_of(const Request& request, std::string_view key,
                                 std::uint64_t fallback, std::uint64_t most);
+/// The parameter "limit", from 1 to `most`: a page of none would never get anybody further.
+Result<std::uint64_t> limit_of(const Request& request, std::uint64_t fallback, std::uint64_t most);
 /// "t41" or "41".
 Result<TrialId> trial_of(std::string_view text);
 

@@ -32,6 +32,26 @@ Result<std::uint64_t> last_event(const storage::Store& store) {
   return known;
 }
 
+/// The id behind which the last `tail` events of a sweep or a trial are: by bisection, as their
+/// number behind an id only falls.
+Result<std::uint64_t> before_last(const storage::Store& store, std::uint64_t tail,
+                                  std::optional<SweepId> sweep, std::optional<TrialId> trial) {
+  const auto enough_after = [&](std::uint64_t id) -> Result<bool> {
+    TAILOR_ASSIGN_OR_RETURN(const auto rows, store.events(id, tail, sweep, trial));
+    return rows.size() == tail;
+  };
+  TAILOR_ASSIGN_OR_RETURN(const bool enough, enough_after(0));
+  if (!enough) return 0;
+  std::uint64_t low = 0;                                           // behind it are `tail` or more
+  TAILOR_ASSIGN_OR_RETURN(std::uint64_t high, last_event(store));  // behind it are fewer
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    TAILOR_ASSIGN_OR_RETURN(const bool still, enough_after(middle));
+    (still ? low : high) = middle;
+  }
+  return low;
+}
+
 }  // namespace
 
 Result<Json> list_workers(const engine::Views& views, const Arguments& arguments) {
@@ -39,7 +59,7 @@ Result<Json> list_workers(const engine::Views& views, const Arguments& arguments
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
                           number_of(request, "offset", 0, std::uint64_t{1} << 40));
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
-                          number_of(request, "limit", kWorkersPageMax, kWorkersPageMax));
+                          limit_of(request, kWorkersPageMax, kWorkersPageMax));
   const auto workers = views.workers();
   Json page = page_of(workers, offset, limit);
   const std::uint64_t given = page.size();
@@ -52,7 +72,7 @@ Result<Json> list_workers(const engine::Views& views, const Arguments& arguments
 Result<Json> list_events(const engine::Views& views, const Arguments& arguments) {
   const Request& request = arguments.request;
   TAILOR_ASSIGN_OR_RETURN(std::uint64_t after, number_of(request, "after", 0, ~0ull >> 1));
-  TAILOR_ASSIGN_OR_RETURN(std::uint64_t limit, number_of(request, "limit", 100, kEventsPageMax));
+  TAILOR_ASSIGN_OR_RETURN(std::uint64_t limit, limit_of(request, 100, kEventsPageMax));
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t tail, number_of(request, "tail", 0, kEventsPageMax));
   std::optional<SweepId> sweep;
   std::optional<TrialId> trial;
@@ -63,8 +83,10 @@ Result<Json> list_events(const engine::Views& views, const Arguments& arguments)
     TAILOR_ASSIGN_OR_RETURN(trial, trial_of(text));
   }
   if (tail > 0) {
-    TAILOR_ASSIGN_OR_RETURN(const std::uint64_t last, last_event(views.store()));
-    after = last > tail ? last - tail : 0;
+    if (!text_of(request, "after").empty() || !text_of(request, "limit").empty()) {
+      return error(Code::kInvalidArgument, "tail goes with neither after nor limit");
+    }
+    TAILOR_ASSIGN_OR_RETURN(after, before_last(views.store(), tail, sweep, trial));
     limit = tail;
   }
   TAILOR_ASSIGN_OR_RETURN(const auto rows, views.store().events(after, limit, sweep, trial));

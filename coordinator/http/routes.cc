@@ -36,19 +36,18 @@ constexpr Route kRoutes[] = {
      "next"},
     {"GET", "/api/v1/workers", "offset limit", list_workers, "a page of workers and what they run"},
     {"GET", "/api/v1/events", "after limit sweep trial tail", list_events,
-     "a page of events after an id; or with tail=N the last N of all"},
+     "a page of events after an id; or with tail=N the last N (of the sweep, of the trial)"},
 };
 
 /// The parts that stand for {...}; nullopt when the path is another one.
 std::optional<std::vector<std::string_view>> match(std::string_view pattern,
-                                                   std::string_view path) {
+                                                   const std::vector<std::string>& given) {
   const std::vector<std::string_view> wanted = split(pattern.substr(1), '/');
-  const std::vector<std::string_view> given = split(path.substr(1), '/');
   if (wanted.size() != given.size()) return std::nullopt;
   std::vector<std::string_view> values;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i].starts_with('{')) {
-      values.push_back(given[i]);
+      values.emplace_back(given[i]);
     } else if (wanted[i] != given[i]) {
       return std::nullopt;
     }
@@ -90,7 +89,7 @@ Result<Json> answer(const engine::Views& views, const Request& request) {
       request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
   for (const Route& route : kRoutes) {
     if (route.method != method) continue;
-    auto values = match(route.pattern, request.path);
+    auto values = match(route.pattern, request.parts);
     if (!values.has_value()) continue;
     TAILOR_RETURN_IF_ERROR(check_keys(route, request));
     return route.handle(views, {request, *std::move(values)});

@@ -14,6 +14,7 @@
 #include <boost/beast/http.hpp>
 #include <charconv>
 #include <chrono>
+#include <list>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -192,6 +193,19 @@ Status HostRule::check(std::string_view host) const {
           *name, *name)};
 }
 
+std::optional<std::string_view> authority_of(std::string_view target, std::string_view* rest) {
+  constexpr std::string_view kScheme = "http://";
+  if (!beast::iequals(to_beast(target.substr(0, kScheme.size())), to_beast(kScheme))) {
+    return std::nullopt;
+  }
+  target.remove_prefix(kScheme.size());
+  const std::size_t end = std::min(target.find_first_of("/?#"), target.size());
+  const std::string_view authority = target.substr(0, end);
+  *rest = target.substr(end);
+  if (!rest->starts_with('/')) *rest = "/";  // of "http://host?x" the query means nothing here
+  return authority;
+}
+
 Status parse_target(std::string_view target, Request& request) {
   const auto bad = [] {
     return Status(Code::kInvalidArgument, "the address is not well-formed (percent-encoding)");
@@ -201,7 +215,11 @@ Status parse_target(std::string_view target, Request& request) {
   }
   target = target.substr(0, target.find('#'));
   const std::size_t question = target.find('?');
-  if (!percent_decode(target.substr(0, question), false, request.path)) return bad();
+  const std::string_view path = target.substr(0, question);
+  if (!percent_decode(path, false, request.path)) return bad();
+  for (const std::string_view part : split(path.substr(1), '/')) {
+    if (!percent_decode(part, false, request.parts.emplace_back())) return bad();
+  }
   if (question == std::string_view::npos) return Status::ok();
   std::string_view rest = target.substr(question + 1);
   while (!rest.empty()) {
@@ -283,6 +301,8 @@ std::string machine_name() {
 
 }  // namespace
 
+class Connection;
+
 struct Server::Impl {
   Impl(Options o, Handler h)
       : options(std::move(o)),
@@ -297,6 +317,8 @@ struct Server::Impl {
   Handler handler;
   const HostRule hosts;
   std::atomic<std::size_t> connections{0};  // outlives the connections that the context owns
+  std::mutex silent_mutex;                  // guards: silent, and the connections' place in it
+  std::list<Connection*> silent;            // a request is awaited from; the longest first
   asio::io_context context;
   engine::WorkPool work;  // requests that are not quick
   tcp::acceptor acceptor;
@@ -307,9 +329,9 @@ struct Server::Impl {
   std::once_flag stopped;
 
   void accept();
+  /// Closes the connection that has been silent for longest. False when none is.
+  bool make_room();
 };
-
-namespace {
 
 /// One connection: read a request, answer it, again. Every step has a deadline, so a slow client
 /// costs a file descriptor for a while and nothing else.
@@ -319,9 +341,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : stream_(std::move(socket)), server_(server) {
     ++server_.connections;
   }
-  ~Connection() { --server_.connections; }
+  ~Connection() {
+    leave_silent();
+    --server_.connections;
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
   void read() {
+    {
+      const std::scoped_lock lock(server_.silent_mutex);
+      silent_at_ = server_.silent.insert(server_.silent.end(), this);
+    }
     parser_.emplace();
     parser_->header_limit(server_.options.header_bytes_max);
     parser_->body_limit(server_.options.body_bytes_max);
@@ -332,8 +363,34 @@ class Connection : public std::enable_shared_from_this<Connection> {
                       });
   }
 
+  /// Another takes its place, unless a whole request comes first. False when it is being destroyed.
+  /// REQUIRES: silent_mutex held, and it is in `silent`.
+  bool give_way() {
+    const auto self = weak_from_this().lock();
+    if (self == nullptr) return false;
+    server_.silent.erase(*silent_at_);
+    silent_at_.reset();
+    given_up_ = true;
+    asio::post(stream_.get_executor(), [self] {
+      {
+        const std::scoped_lock lock(self->server_.silent_mutex);
+        if (!self->given_up_) return;
+      }
+      self->stream_.close();
+    });
+    return true;
+  }
+
  private:
+  void leave_silent() {
+    const std::scoped_lock lock(server_.silent_mutex);
+    if (silent_at_) server_.silent.erase(*silent_at_);
+    silent_at_.reset();
+    given_up_ = false;
+  }
+
   void on_read(beast::error_code failed) {
+    leave_silent();
     if (!failed) return answer();
     keep_alive_ = false;
     version_ = 11;
@@ -363,13 +420,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
       keep_alive_ = false;
       return write(error_response(400, "invalid_argument", "a request must have one Host"));
     }
-    if (hosts == 1) {
-      const Status known = server_.hosts.check(to_std(message[bhttp::field::host]));
-      if (!known.is_ok()) {
-        keep_alive_ = false;
-        return write(error_response(known.code() == Code::kInvalidArgument ? 400 : 421,
-                                    code_name(known.code()), known.message()));
-      }
+    // A target in absolute form names the host as well; a request may name no foreign one.
+    std::string_view target = to_std(message.target());
+    const auto authority = authority_of(target, &target);
+    Status known;
+    if (hosts == 1) known = server_.hosts.check(to_std(message[bhttp::field::host]));
+    if (known.is_ok() && authority) known = server_.hosts.check(*authority);
+    if (!known.is_ok()) {
+      keep_alive_ = false;
+      return write(error_response(known.code() == Code::kInvalidArgument ? 400 : 421,
+                                  code_name(known.code()), known.message()));
     }
     if (message.method() != bhttp::verb::get && !head_) {
       return write(error_response(405, "invalid_argument",
@@ -378,7 +438,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     Request request;
     request.method = head_ ? "HEAD" : "GET";
-    if (const Status parsed = parse_target(to_std(message.target()), request); !parsed.is_ok()) {
+    if (const Status parsed = parse_target(target, request); !parsed.is_ok()) {
       return write(error_response(parsed));
     }
     request.accepts_gzip = names_gzip(to_std(message[bhttp::field::accept_encoding]));
@@ -458,11 +518,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keep_alive_ = false;
   bool head_ = false;
   unsigned version_ = 11;
+  std::optional<std::list<Connection*>::iterator> silent_at_;  // its place in `silent`
+  bool given_up_ = false;                                      // its place is given to another
 };
 
-}  // namespace
-
 namespace {
+
+/// Connections that were given up and are not closed yet.
+constexpr std::size_t kClosingMax = 64;
 
 /// What fits into the empty buffer of a new connection is sent at once; nobody is waited for.
 void refuse(tcp::socket& socket) {
@@ -484,6 +547,14 @@ void refuse(tcp::socket& socket) {
 
 }  // namespace
 
+bool Server::Impl::make_room() {
+  const std::scoped_lock lock(silent_mutex);
+  for (Connection* const connection : silent) {
+    if (connection->give_way()) return true;
+  }
+  return false;
+}
+
 void Server::Impl::accept() {
   acceptor.async_accept(
       asio::make_strand(context), [this](beast::error_code failed, tcp::socket socket) {
@@ -500,7 +571,9 @@ void Server::Impl::accept() {
           return;
         }
         if (std::exchange(cannot_accept, false)) log_info("http", "connections are taken again");
-        if (connections.load() < options.connections_max) {
+        const std::size_t open = connections.load();
+        const std::size_t most = options.connections_max;
+        if (open < most || (open < most + kClosingMax && make_room())) {
           const auto connection = std::make_shared<Connection>(std::move(socket), *this);
           connection->read();
         } else {

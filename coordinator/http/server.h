@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,8 @@ namespace tailor::http {
 struct Request {
   std::string method;  ///< "GET" or "HEAD"; others are refused before the handler
   std::string path;    ///< percent-decoded, without the query: "/api/v1/sweeps"
+  /// What stands between the slashes of the path, decoded after it was split: a part may hold "/".
+  std::vector<std::string> parts;
   std::map<std::string, std::string> query;  ///< percent-decoded; of a repeated key the last wins
   bool accepts_gzip = false;
   std::string if_none_match;
@@ -39,7 +42,9 @@ struct Options {
   std::string listen = "127.0.0.1:7071";  ///< HOST:PORT; port 0 = any free one
   /// Further names that a request's Host may have (`HostRule`); "*" allows every one.
   std::vector<std::string> allowed_hosts;
-  std::size_t connections_max = 256;  ///< further ones are closed at once
+  /// A further one takes the place of the one that has been silent for longest (idle, or half a
+  /// request), so that those keep nobody out; when all are being answered it is closed with a 503.
+  std::size_t connections_max = 256;
   std::uint32_t header_bytes_max = 16 * 1024;
   std::uint64_t body_bytes_max = 64 * 1024;
   std::int64_t read_ms_max = 15'000;   ///< for a whole request, and for an idle connection
@@ -109,6 +114,9 @@ bool is_loopback(std::string_view host);
 std::string_view content_security_policy();
 /// The path and query of a request target. Errors: kInvalidArgument for bad percent-encoding.
 Status parse_target(std::string_view target, Request& request);
+/// The host that a target in absolute form ("http://host:80/path?x", as through a proxy) names, and
+/// `*rest`, what is behind it ("/path?x"); nullopt for every other target.
+std::optional<std::string_view> authority_of(std::string_view target, std::string_view* rest);
 /// JSON {"error":{"code":...,"message":...}} with the HTTP status that fits.
 Response error_response(const Status& status);
 Response error_response(int http_status, std::string_view code, std::string_view message);

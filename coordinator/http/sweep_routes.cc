@@ -18,7 +18,7 @@ Result<Json> list_sweeps(const engine::Views& views, const Arguments& arguments)
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
                           number_of(request, "offset", 0, std::uint64_t{1} << 40));
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
-                          number_of(request, "limit", kSweepsPageMax, kSweepsPageMax));
+                          limit_of(request, kSweepsPageMax, kSweepsPageMax));
   TAILOR_ASSIGN_OR_RETURN(const auto sweeps, views.sweep_page(offset, limit));  // newest first
   Json page = page_of(sweeps.sweeps, 0, limit);
   const std::uint64_t given = page.size();
@@ -33,8 +33,7 @@ Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments) {
   const Request& request = arguments.request;
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
                           number_of(request, "offset", 0, std::uint64_t{1} << 40));
-  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
-                          number_of(request, "limit", 100, kCandidatesPageMax));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit, limit_of(request, 100, kCandidatesPageMax));
   TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(arguments.path[0]));
   TAILOR_ASSIGN_OR_RETURN(const auto view, views.sweep(id));
   TAILOR_ASSIGN_OR_RETURN(const auto candidates, views.store().candidate_page(id, offset, limit));
@@ -59,7 +58,7 @@ Result<Json> get_compare(const engine::Views& views, const Arguments& arguments)
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t descending, number_of(request, "descending", 0, 1));
   page.descending = descending != 0;
   TAILOR_ASSIGN_OR_RETURN(page.offset, number_of(request, "offset", 0, std::uint64_t{1} << 40));
-  TAILOR_ASSIGN_OR_RETURN(page.limit, number_of(request, "limit", 0, kCandidatesPageMax));
+  TAILOR_ASSIGN_OR_RETURN(page.limit, limit_of(request, 0, kCandidatesPageMax));
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t differences, number_of(request, "differences", 1, 1));
   page.differences = differences != 0;
   TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(text_of(request, "sweep")));

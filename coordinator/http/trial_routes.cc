@@ -57,7 +57,7 @@ Result<Json> list_trials(const engine::Views& views, const Arguments& arguments)
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t descending, number_of(request, "descending", 0, 1));
   query.descending = descending != 0;
   TAILOR_ASSIGN_OR_RETURN(query.offset, number_of(request, "offset", 0, std::uint64_t{1} << 40));
-  TAILOR_ASSIGN_OR_RETURN(query.limit, number_of(request, "limit", kTrialsPage, kTrialsPageMax));
+  TAILOR_ASSIGN_OR_RETURN(query.limit, limit_of(request, kTrialsPage, kTrialsPageMax));
   if (const auto after = text_of(request, "after"); !after.empty()) {
     TAILOR_ASSIGN_OR_RETURN(query.after, trial_of(after));
     query.count = false;
@@ -80,8 +80,7 @@ Result<Json> get_trial(const engine::Views& views, const Arguments& arguments) {
   TAILOR_ASSIGN_OR_RETURN(const TrialId id, trial_of(arguments.path[0]));
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t offset,
                           number_of(request, "offset", 0, std::uint64_t{1} << 40));
-  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit,
-                          number_of(request, "limit", kPartsPage, kPartsPageMax));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t limit, limit_of(request, kPartsPage, kPartsPageMax));
   TAILOR_ASSIGN_OR_RETURN(const auto detail, views.trial(id));
   Json profile = page_of(detail.profile, 0, detail.profile.size());
   const bool profile_more = profile.size() < detail.profile.size();

@@ -178,6 +178,12 @@ TEST_F(ApiTest, BadRequestsAreAnsweredWithAReason) {
            {"/api/v1/trials?state=lost", 400},
            {"/api/v1/trials?limit=1001", 400},
            {"/api/v1/trials?limit=-1", 400},
+           {"/api/v1/trials?limit=0", 400},
+           {"/api/v1/sweeps?limit=0", 400},
+           {"/api/v1/sweeps/taper?limit=0", 400},
+           {"/api/v1/workers?limit=0", 400},
+           {"/api/v1/events?limit=0", 400},
+           {"/api/v1/events?tail=3&after=1", 400},
            {"/api/v1/trials?offset=1e3", 400},
            {"/api/v1/trials?order=loss", 400},
            {"/api/v1/trials?colour=red", 400},
@@ -400,6 +406,14 @@ TEST_F(ApiTest, EventsAreReadForwardsOrFromTheEnd) {
   const auto tail = json("/api/v1/events?tail=3").at("events");
   ASSERT_EQ(tail.size(), 3u);
   EXPECT_EQ(tail.back().at("id"), last);
+  // The last ones of a sweep, or of a trial, are not those among the last of all.
+  const auto all_of_second = json("/api/v1/events?limit=1000&sweep=sweep-1").at("events");
+  ASSERT_GE(all_of_second.size(), 3u);
+  const auto of_second = json("/api/v1/events?tail=2&sweep=sweep-1").at("events");
+  ASSERT_EQ(of_second.size(), 2u);
+  EXPECT_EQ(of_second[1].at("id"), all_of_second.back().at("id"));
+  EXPECT_EQ(of_second[0].at("id"), all_of_second[all_of_second.size() - 2].at("id"));
+  EXPECT_EQ(json("/api/v1/events?tail=1000&sweep=sweep-1").at("events"), all_of_second);
   EXPECT_EQ(json("/api/v1/events?after=" + std::to_string(last)).at("events").size(), 0u);
   const auto of_sweep = json("/api/v1/events?sweep=sweep-2&limit=1000");
   ASSERT_FALSE(of_sweep.at("events").empty());
@@ -563,6 +577,12 @@ TEST_F(ApiTest, LargeJsonIsCompressedForThoseWhoAccept) {
   ASSERT_TRUE(small.gzip);
   EXPECT_LT(small.body.size(), plain.body.size() / 2);
   EXPECT_EQ(gunzip(small.body), plain.body);
+}
+
+TEST(ParseTarget, APartOfThePathMayHoldASlash) {
+  Request request;
+  ASSERT_TRUE(parse_target("/api/v1/sweeps/a%2Fb/file?x=1", request).is_ok());
+  EXPECT_EQ(request.parts, (std::vector<std::string>{"api", "v1", "sweeps", "a/b", "file"}));
 }
 
 TEST(ParseTarget, AParameterThatComesTwiceIsRefused) {
