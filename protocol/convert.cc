@@ -487,7 +487,14 @@ Result<WorkerMessage> read(const v1::Reports& proto) {
   Reports out;
   TAILOR_ASSIGN_OR_RETURN(out.ref, read_ref(proto, "Reports"));
   for (const auto& report : proto.reports()) {
-    TAILOR_ASSIGN_OR_RETURN(out.reports.emplace_back(), from_proto(report));
+    auto read = from_proto(report);
+    // No reason to end the worker's stream: the report ends its attempt.
+    if (!read) {
+      Report unreadable{report.sequence(), report.wall_ms(), {}};
+      unreadable.unreadable = read.error().message();
+      read = std::move(unreadable);
+    }
+    out.reports.push_back(std::move(*read));
   }
   return WorkerMessage(std::move(out));
 }
@@ -859,7 +866,7 @@ static Result<Report> read_report(const v1::Report& proto) {
     case v1::Report::BODY_NOT_SET:
       break;
   }
-  return refuse("Report {} has no body", proto.sequence());
+  return refuse("Report {} has no body that this version knows", proto.sequence());
 }
 
 Result<Report> from_proto(const v1::Report& proto) {
@@ -897,6 +904,11 @@ static Result<WorkerMessage> read_message(const v1::WorkerMessage& proto) {
       break;
   }
   return refuse("WorkerMessage has no body");
+}
+
+bool is_of_another_version(const v1::WorkerMessage& proto) {
+  return proto.body_case() == v1::WorkerMessage::BODY_NOT_SET &&
+         !proto.GetReflection()->GetUnknownFields(proto).empty();
 }
 
 Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto) {

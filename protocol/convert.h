@@ -7,8 +7,9 @@
 // `from_proto` is fed by the network and by files: it refuses unset or unknown enum values, missing
 // parts and missing bodies by name (kInvalidArgument) and an architecture that shape::validate
 // refuses. It applies protocol/limits.h: free text is cut, names that are too long are refused; of
-// a message of reports only their number is checked (see `check_report`). An end class that this
-// version does not know is kInfrastructure, and the message says so.
+// a message of reports only their number is checked (see `check_report`), and one that cannot be
+// read keeps its place with the reason (`Report::unreadable`). An end class that this version does
+// not know is kInfrastructure, and the message says so.
 //
 // JSON is protobuf JSON with the field names of the .proto files: 64-bit integers are strings, NaN
 // and infinities are "NaN", "Infinity", "-Infinity". Unknown fields are errors. Threads: any.
@@ -45,6 +46,10 @@ Result<TrialSpec> from_proto(const v1::TrialSpec& proto);
 Result<Report> from_proto(const v1::Report& proto);
 Result<WorkerMessage> from_proto(const v1::WorkerMessage& proto);
 Result<CoordinatorMessage> from_proto(const v1::CoordinatorMessage& proto);
+
+/// True for a message whose body is one that this version does not know: of a newer sender, and to
+/// be passed over. `from_proto` refuses it.
+bool is_of_another_version(const v1::WorkerMessage& proto);
 
 /// spec.json: indented, with a final newline.
 std::string to_json(const TrialSpec& spec);

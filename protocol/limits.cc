@@ -250,6 +250,7 @@ void cut_texts(CoordinatorMessage& message) {
 }
 
 Status check_report(const Report& report) {
+  if (!report.unreadable.empty()) return {Code::kInvalidArgument, report.unreadable};
   Checker checker;
   std::visit(
       [&](const auto& body) {

@@ -84,6 +84,9 @@ struct Report {
   std::uint64_t sequence = 0;  ///< from 1, no gaps, within the attempt
   WallMs wall_ms = 0;
   std::variant<StartedReport, MetricReport, CheckpointReport, ProfileReport, EndReport> body;
+  /// Why the body could not be read (one of another version, say), "" = it was. Such a report is
+  /// refused by `check_report`.
+  std::string unreadable = "";
 };
 
 /// The trainer's exit codes, one a class, so that a lost report does not lose the reason.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/logging.h"
 #include "coordinator/rpc/convert_rows.h"
 #include "protocol/convert.h"
 #include "protocol/limits.h"
@@ -107,6 +108,7 @@ class WorkerSession final : public engine::SessionSink,
   }
 
   void read(bool ok) {
+    if (ok && passes_over()) return;
     std::optional<protocol::WorkerMessage> message;
     {
       // `reading_` stays set until this message is posted: the next one must not overtake it.
@@ -150,6 +152,24 @@ class WorkerSession final : public engine::SessionSink,
       read_next();
     }
     if (lost) engine_.close_session(id);
+  }
+
+  /// A message that only newer versions know is no reason to end the session: the worker would come
+  /// back and send it again. True when it was one, and the next is awaited.
+  bool passes_over() {
+    bool first = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!protocol::is_of_another_version(incoming_)) return false;
+      first = !std::exchange(passed_over_, true);
+      reading_ = false;
+      read_next();
+    }
+    if (first) {
+      log_warn("rpc", "a worker sends messages that this version does not know; they are ignored");
+    }
+    if (hook_) hook_("Session.unknown_message", Code::kUnimplemented);
+    return true;
   }
 
   /// REQUIRES: mutex_ held.
@@ -206,8 +226,9 @@ class WorkerSession final : public engine::SessionSink,
   std::size_t in_flight_ = 0;
   bool reading_ = false;  // a read is in flight, or what it brought is not posted yet
   bool writing_ = false;
-  bool over_ = false;  // the stream has ended, whoever ended it
-  bool told_ = false;  // ... and the engine knows
+  bool passed_over_ = false;  // a message that this version does not know has come
+  bool over_ = false;         // the stream has ended, whoever ended it
+  bool told_ = false;         // ... and the engine knows
   std::optional<Status> ending_;
 };
 

@@ -354,6 +354,42 @@ TEST_F(ServerTest, AnEmptyMessageEndsTheSessionWithAReason) {
   EXPECT_EQ(worker.finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(ServerTest, AMessageOfANewerVersionIsPassedOver) {
+  FakeWorker worker(*workers_);
+  worker.send(testing::hello("node1"));
+  ASSERT_TRUE(worker.wait_for<protocol::Welcome>());
+  v1::WorkerMessage newer;
+  ASSERT_TRUE(newer.ParseFromString("\xfa\x3f\x02hi"));  // field 1023
+  for (int i = 0; i < 20; ++i) worker.send_raw(newer);
+  worker.send(protocol::Heartbeat{7, {}});
+  ASSERT_TRUE(worker.wait_for<protocol::HeartbeatAck>());
+  EXPECT_EQ(worker.received<protocol::HeartbeatAck>()[0].serial, 7u);
+}
+
+TEST_F(ServerTest, AReportThatCannotBeReadEndsItsAttemptAndNotTheSession) {
+  FakeWorker worker(*workers_);
+  worker.send(testing::hello("node1"));
+  submit(testing::sweep_text());
+  ASSERT_TRUE(worker.wait_for<protocol::Assign>());
+  const protocol::TrialSpec spec = worker.received<protocol::Assign>()[0].spec;
+  v1::WorkerMessage message;
+  auto& reports = *message.mutable_reports();
+  reports.mutable_ref()->set_trial(spec.trial.value);
+  reports.mutable_ref()->set_attempt(spec.attempt);
+  reports.mutable_ref()->set_token(spec.token);
+  v1::Report newer;
+  ASSERT_TRUE(newer.ParseFromString("\x08\x01\xfa\x3f\x02hi"));  // sequence 1, field 1023
+  *reports.add_reports() = newer;
+  worker.send_raw(message);
+  ASSERT_TRUE(worker.wait_for<protocol::Stop>());
+  EXPECT_EQ(worker.received<protocol::Stop>()[0].ref.attempt.trial, spec.trial);
+  const auto attempts = store_.attempts(spec.trial).value();
+  ASSERT_FALSE(attempts.empty());
+  EXPECT_THAT(attempts.front().message, ::testing::HasSubstr("no body that this version knows"));
+  worker.send(protocol::Heartbeat{7, {}});
+  EXPECT_TRUE(worker.wait_for<protocol::HeartbeatAck>()) << "the session goes on";
+}
+
 TEST_F(ServerTest, ASecondWorkerWithTheNameOfOneThatIsConnectedIsRefused) {
   FakeWorker first(*workers_);
   first.send(testing::hello("node1"));
