@@ -399,6 +399,33 @@ class CheckpointsHere {
   std::vector<One> all_;
 };
 
+constexpr std::int64_t kFetchPatienceMs = 10 * 60'000;
+constexpr std::int64_t kFetchPauseMsMax = 10'000;
+
+/// Fetches again what fails only because the coordinator is away or busy (started anew, say): a
+/// trial's progress is worth a wait, of `kFetchPatienceMs` since the first failure.
+Status fetch_patiently(CheckpointStore& store, const protocol::AttemptRef& ref,
+                       const protocol::StoredCheckpoint& stored, const std::string& folder,
+                       const CheckpointStore::GiveUp& give_up) {
+  const SystemClock clock;
+  std::optional<MonotonicMs> until_ms;
+  for (std::int64_t pause_ms = 100;; pause_ms = std::min(2 * pause_ms, kFetchPauseMsMax)) {
+    const Status fetched = store.fetch(ref, stored, folder, give_up);
+    const Code code = fetched.code();
+    const bool may_pass = code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+                          code == Code::kResourceExhausted;
+    if (!may_pass || give_up()) return fetched;
+    if (!until_ms) {
+      until_ms = clock.now_ms() + kFetchPatienceMs;
+      log_warn("loop", "a stored checkpoint cannot be fetched yet: tried again",
+               {{"attempt", ref.attempt.to_string()}, {"reason", fetched.message()}});
+    }
+    if (clock.now_ms() + pause_ms > *until_ms) return fetched;
+    const MonotonicMs again_ms = clock.now_ms() + pause_ms;
+    while (clock.now_ms() < again_ms && !give_up()) ::poll(nullptr, 0, 50);
+  }
+}
+
 /// Fetches the newest stored checkpoint that is newer than what lies here, so that the trainer
 /// finds it beside the others. What cannot be fetched is said; the trainer then goes on from what
 /// there is.
@@ -413,7 +440,7 @@ void fetch_checkpoint(CheckpointStore& store, const std::string& trials_dir,
     const std::string folder =
         fmt::format("{}/checkpoints/{:09}", AttemptDirectory::path_of(trials_dir, owner), one.step);
     Status fetched = put_aside(folder);  // what lies there is damaged
-    if (fetched) fetched = store.fetch(ref, one, folder, give_up);
+    if (fetched) fetched = fetch_patiently(store, ref, one, folder, give_up);
     const std::string step = std::to_string(one.step);
     if (fetched) {
       log_info("loop", "fetched a checkpoint from the coordinator",

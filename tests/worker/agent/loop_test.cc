@@ -523,6 +523,10 @@ class FakeCheckpoints final : public CheckpointStore {
     ++fetches;
     while (hangs && !give_up()) ::poll(nullptr, 0, 5);
     if (hangs) return {Code::kCancelled, "given up"};
+    if (away > 0) {
+      --away;
+      return {Code::kUnavailable, "connection refused"};
+    }
     if (stored.sha256 == "damaged") return {Code::kDataLoss, "damaged"};
     std::filesystem::create_directories(folder);
     const std::string state = "{\"step\": " + std::to_string(stored.step) + "}";
@@ -534,6 +538,7 @@ class FakeCheckpoints final : public CheckpointStore {
   std::atomic<int> fetches{0};
   std::atomic<std::int64_t> uploaded{0};
   std::atomic<bool> hangs{false};
+  std::atomic<int> away{0};  // so many fetches fail as if the coordinator were not there
 };
 
 TEST_F(LoopTest, ACheckpointThatIsNotHereIsFetchedBeforeTheTrainerStarts) {
@@ -600,6 +605,35 @@ TEST_F(LoopTest, ACheckpointOfAnotherGenerationDoesNotHideTheStoredOne) {
   coordinator_->tell(assign);
   ASSERT_TRUE(run_until([&] { return gone(again); }));
   EXPECT_EQ(store.fetches, 1) << "step 60 lies here, but may be another trial's";
+  loop_.reset();
+}
+
+TEST_F(LoopTest, ACoordinatorThatIsAwayDuringAFetchCostsATrialNothing) {
+  FakeCheckpoints store;
+  store.away = 2;
+  config_.checkpoints = &store;
+  start_daemon();
+  protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
+  assign.stored = {{1, 20, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return gone(kB); }));
+  const auto& first = coordinator_->reports[kB].at(0).body;
+  EXPECT_EQ(std::get<protocol::StartedReport>(first).resumed_step, 20);
+  EXPECT_EQ(store.fetches, 3);
+  loop_.reset();  // before the store
+}
+
+TEST_F(LoopTest, AStopEndsTheWaitForACoordinatorThatIsAway) {
+  FakeCheckpoints store;
+  store.away = 1'000'000;
+  config_.checkpoints = &store;
+  start_daemon();
+  protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
+  assign.stored = {{1, 20, "good", 10}};
+  coordinator_->tell(assign);
+  ASSERT_TRUE(run_until([&] { return store.fetches >= 2; }));
+  coordinator_->tell(protocol::Stop{kB, protocol::StopReason::kPaused, false});
+  ASSERT_TRUE(run_until([&] { return coordinator_->has_refused(kB); }));
   loop_.reset();
 }
 
