@@ -176,8 +176,9 @@ void Listener::refuse(int connected) {
       ::send(connected, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   // Closing with unread bytes would reset the connection, and the other side lose the reason.
   ::shutdown(connected, SHUT_WR);
-  char bytes[256];
-  while (::recv(connected, bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
+  // Not all of what a fast sender sends: others wait for this thread.
+  char bytes[4096];
+  for (int i = 0; i < 16 && ::recv(connected, bytes, sizeof bytes, MSG_DONTWAIT) > 0; ++i) continue;
   ::close(connected);
 }
 

@@ -113,7 +113,7 @@ void Server::stop(std::int64_t grace_ms) {
     impl_->coordinator.close_streams();
     impl_->worker.close_streams();
     const gpr_timespec deadline =
-        gpr_time_add(gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_millis(grace_ms, GPR_TIMESPAN));
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(grace_ms, GPR_TIMESPAN));
     impl_->server->Shutdown(deadline);
     impl_->server->Wait();
     impl_->coordinator.stop();

@@ -132,7 +132,7 @@ struct CheckpointUploaded {
 
 /// How the node is. Sent every few seconds, from a thread that may hang with its file system.
 struct NodeHealth {
-  std::string trouble;                 ///< of a device; "" = none
+  std::string trouble;                 ///< of the disk or a device; "" = none
   std::uint64_t disk_free_bytes = 0;   ///< of the trials folder's file system
   std::uint64_t disk_total_bytes = 0;  ///< 0 = not known
 };

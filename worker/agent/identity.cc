@@ -64,7 +64,9 @@ Result<std::string> folder_identity(const std::string& trials_dir) {
   TAILOR_RETURN_IF_ERROR(write_file_atomic(own, fmt::format("{:016x}{:016x}\n", high, low)));
   const bool linked = ::link(own.c_str(), path.c_str()) == 0;
   const int failure = errno;
-  if (!linked && failure != EEXIST && ::rename(own.c_str(), path.c_str()) != 0) {
+  // Nobody writes an empty file there; a loss of power leaves one. It is nobody's, and replaced.
+  const bool empty = !linked && failure == EEXIST && !line_of(path);
+  if (!linked && (failure != EEXIST || empty) && ::rename(own.c_str(), path.c_str()) != 0) {
     // No links on this file system, and no rename either.
     return error(errno_status(failure, "create", path));
   }

@@ -200,7 +200,9 @@ int run(WorkerConfig config) {
       [&mailbox, nvml, errors = std::make_shared<GpuErrors>(nvml.get(), devices),
        trials = config.trials_dir]() -> std::function<void()> {
         NodeHealth health = look_at_disk(trials);
-        health.trouble = errors->trouble();
+        if (std::string devices = errors->trouble(); !devices.empty()) {
+          health.trouble += (health.trouble.empty() ? "" : "; ") + devices;
+        }
         return [&mailbox, health] { mailbox.post(health); };
       },
       kLookEveryMs);

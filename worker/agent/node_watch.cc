@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "base/file.h"
 
 namespace tailor::agent {
 
@@ -40,8 +43,11 @@ std::string GpuErrors::trouble() {
 
 NodeHealth look_at_disk(const std::string& folder) {
   struct statvfs status {};
-  if (::statvfs(folder.c_str(), &status) != 0) return {};
   NodeHealth health;
+  if (::statvfs(folder.c_str(), &status) != 0) {
+    health.trouble = errno_status(errno, "look at the disk of", folder).message();
+    return health;
+  }
   health.disk_free_bytes = std::uint64_t{status.f_bavail} * status.f_frsize;
   health.disk_total_bytes = std::uint64_t{status.f_blocks} * status.f_frsize;
   return health;

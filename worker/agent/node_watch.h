@@ -30,7 +30,7 @@ class GpuErrors {
   std::vector<Counted> devices_;
 };
 
-/// Free and total bytes of the file system of `folder`; 0 and 0 when it does not say.
+/// Free and total bytes of the file system of `folder`; or the system's reason as the trouble.
 NodeHealth look_at_disk(const std::string& folder);
 
 /// Does something every so often on a thread that may hang with it. Threads: one owner.

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/file.h"
 #include "tests/worker/agent/temporary_folder.h"
 
 namespace tailor::agent {
@@ -63,6 +64,15 @@ TEST(FolderIdentity, IsOneForAllWhoComeAtOnce) {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path()))
     ++files;
   EXPECT_EQ(files, 1u) << "no temporary file is left";
+}
+
+TEST(FolderIdentity, AnEmptyFileThatALossOfPowerLeftIsReplaced) {
+  TemporaryFolder folder;
+  ASSERT_TRUE(write_file_atomic(folder.file(".tailor-folder"), "").is_ok());
+  const auto identity = folder_identity(folder.path());
+  ASSERT_TRUE(identity.has_value()) << identity.error().message();
+  EXPECT_EQ(identity->size(), 32u);
+  EXPECT_EQ(folder_identity(folder.path()).value(), *identity);
 }
 
 }  // namespace

@@ -101,6 +101,9 @@ TEST(Inventory, SharesTheCoresOutAmongCpuSlots) {
   EXPECT_THAT(inventory->visible_devices, ElementsAre("", "", "")) << "a CPU trainer sees no GPU";
   EXPECT_EQ(make_inventory({"cpu", 16, 0}, {}, 8)->slots[0].threads, 1);
   EXPECT_THAT(make_inventory({"auto", 0, 0}, {}, 8)->slots, SizeIs(1));
+  EXPECT_TRUE(make_inventory({"cpu", 1'024, 0}, {}, 8).has_value());
+  EXPECT_EQ(make_inventory({"cpu", 1'025, 0}, {}, 8).error().code(), Code::kInvalidArgument)
+      << "no coordinator would ever take it";
 }
 
 TEST(Inventory, AGpuIsASlotAndKeepsItsName) {

@@ -46,7 +46,10 @@ TEST(NodeHealth, KnowsTheDiskOfTheTrialsFolder) {
   const NodeHealth health = look_at_disk(folder.path());
   EXPECT_GT(health.disk_total_bytes, 0u);
   EXPECT_LE(health.disk_free_bytes, health.disk_total_bytes);
-  EXPECT_EQ(look_at_disk(folder.file("none")).disk_total_bytes, 0u) << "not known";
+  EXPECT_EQ(health.trouble, "");
+  const NodeHealth gone = look_at_disk(folder.file("none"));
+  EXPECT_EQ(gone.disk_total_bytes, 0u) << "not known";
+  EXPECT_NE(gone.trouble.find(folder.file("none")), std::string::npos) << gone.trouble;
 }
 
 }  // namespace

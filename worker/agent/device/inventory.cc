@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "protocol/limits.h"
 
 namespace tailor::agent {
 
@@ -70,6 +71,12 @@ Result<Inventory> make_inventory(const InventoryOptions& options, const std::vec
   }
   const std::int32_t count =
       use_gpus ? static_cast<std::int32_t>(gpus.size()) : std::max(options.slots, 1);
+  if (static_cast<std::size_t>(count) > protocol::kSlotsMax) {
+    return error(Code::kInvalidArgument,
+                 fmt::format("{} slots; a coordinator takes workers of at most {}: start several "
+                             "workers, each with a --work-dir of its own",
+                             count, protocol::kSlotsMax));
+  }
   const std::int32_t threads =
       options.threads_per_slot > 0 ? options.threads_per_slot : std::max(cores / count, 1);
   for (std::int32_t i = 0; i < count; ++i) {
