@@ -58,7 +58,9 @@ TEST_F(Generations, APlainRestartKeepsTheGeneration) {
   for (int i = 0; i < 3; ++i) {
     const auto store = open(path_);
     EXPECT_EQ(counters(*store).generation, 0u);
-    EXPECT_EQ(counters(*store).next_token, 6u + static_cast<std::uint64_t>(i));
+    // The store takes tokens in blocks: some are left out, none comes twice.
+    EXPECT_GE(counters(*store).next_token, 6u + static_cast<std::uint64_t>(i));
+    EXPECT_LT(counters(*store).next_token, std::uint64_t{1} << kGenerationShift);
     EXPECT_EQ(notice_, "");
     give_out(*store, 1);
   }
@@ -90,7 +92,8 @@ TEST_F(Generations, ARestoredBackupBeginsAnotherOneAndSaysSo) {
   {
     const auto store = open(path_);  // and stays with it
     EXPECT_EQ(counters(*store).generation, first.generation);
-    EXPECT_EQ(counters(*store).next_token, first.next_token + 1);
+    EXPECT_GE(counters(*store).next_token, first.next_token + 1);
+    EXPECT_EQ(counters(*store).next_token >> kGenerationShift, first.generation);
   }
   // The same backup again: above what the first restore gave out, and hardly the same.
   fs::copy_file(backup, path_, fs::copy_options::overwrite_existing);
