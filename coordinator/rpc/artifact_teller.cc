@@ -60,12 +60,13 @@ struct ArtifactTeller::Shared {
     const std::scoped_lock lock(mutex);
     --unanswered;
     refuse(trial, told);
-    changed.notify_all();
+    changed.notify_all();  // there is room for another one
   }
   /// REQUIRES: the mutex is held.
   void refuse(TrialId trial, const Status& told) {
     if (told.is_ok() || told.code() == Code::kUnavailable) return;
     refused.insert(trial);
+    changed.notify_all();
     if (std::exchange(said, true)) return;
     log_warn("artifacts", "a stored checkpoint is not offered yet", {{"reason", told.message()}});
   }

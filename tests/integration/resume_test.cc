@@ -154,5 +154,48 @@ TEST_F(Resume, WithoutAStoreTheTrialStartsOver) {
   EXPECT_EQ(resumed_step(2), 0);
 }
 
+// The numbers of what ran after the backup come a second time, to a worker that has seen them.
+TEST_F(Resume, AWorkerThatLivedThroughARestoreTakesUpTheNumbersThatComeAgain) {
+  cluster_.set_environment("FAKE_STEPS", "5");
+  cluster_.start_coordinator();
+  ASSERT_FALSE(HasFatalFailure());
+  cluster_.start_worker("node-a", 2);
+  const std::string database = (cluster_.dir() / "tailor.db").string();
+  const std::string backup = (cluster_.dir() / "backup.db").string();
+  ASSERT_EQ(cluster_.tailor({"backup", backup}).exit_code, 0);
+  ASSERT_EQ(cluster_.tailor({"submit", cluster_.write_sweep("before", 4, 1)}).exit_code, 0);
+  ASSERT_TRUE(wait_until([&] { return cluster_.sweep_ended(); }, 60));
+  cluster_.signal_coordinator(SIGTERM);
+  cluster_.reap_coordinator();
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(database + suffix);
+  std::filesystem::copy_file(backup, database);
+  cluster_.start_coordinator();
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_EQ(cluster_.tailor({"submit", cluster_.write_sweep("after", 4, 1)}).exit_code, 0);
+  ASSERT_TRUE(wait_until([&] { return cluster_.sweep_ended(); }, 60));
+  const auto attempts = cluster_.query("SELECT number, token >> 40 > 0 FROM attempt");
+  ASSERT_EQ(attempts.size(), 4u) << "each once";
+  for (const auto& attempt : attempts) EXPECT_EQ(attempt[1], "1");
+  EXPECT_EQ(cluster_.query("SELECT id FROM trial WHERE state = 'completed'").size(), 4u);
+}
+
+TEST_F(Resume, ASecondCoordinatorIsKeptFromTheCheckpointsOfTheFirst) {
+  cluster_.start_coordinator();
+  ASSERT_FALSE(HasFatalFailure());
+  const std::string dir = cluster_.dir().string();
+  const auto second = [&] {
+    return run_command({std::string(TAILOR_BIN_DIR) + "/tailor-coordinator", "--database",
+                        dir + "/other.db", "--artifacts", dir + "/tailor.db.artifacts", "--listen",
+                        "127.0.0.1:0", "--http", "127.0.0.1:0"});
+  };
+  const CommandResult locked = second();
+  EXPECT_EQ(locked.exit_code, 7) << locked.err;
+  cluster_.signal_coordinator(SIGTERM);
+  cluster_.reap_coordinator();
+  const CommandResult named = second();
+  EXPECT_EQ(named.exit_code, 7) << named.err;
+  EXPECT_NE(named.err.find("another database"), std::string::npos) << named.err;
+}
+
 }  // namespace
 }  // namespace tailor::testing
