@@ -32,18 +32,20 @@ Result<std::uint64_t> last_event(const storage::Store& store) {
   return known;
 }
 
-/// The id behind which the last `tail` events of a sweep or a trial are: by bisection, as their
-/// number behind an id only falls.
+/// The id behind which the last `tail` events are: of a sweep or a trial by bisection, as their
+/// number behind an id only falls; of all by ids, which have gaps only where some were pruned.
 Result<std::uint64_t> before_last(const storage::Store& store, std::uint64_t tail,
                                   std::optional<SweepId> sweep, std::optional<TrialId> trial) {
   const auto enough_after = [&](std::uint64_t id) -> Result<bool> {
     TAILOR_ASSIGN_OR_RETURN(const auto rows, store.events(id, tail, sweep, trial));
     return rows.size() == tail;
   };
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t last, last_event(store));
+  if (!sweep && !trial) return last > tail ? last - tail : 0;
   TAILOR_ASSIGN_OR_RETURN(const bool enough, enough_after(0));
   if (!enough) return 0;
-  std::uint64_t low = 0;                                           // behind it are `tail` or more
-  TAILOR_ASSIGN_OR_RETURN(std::uint64_t high, last_event(store));  // behind it are fewer
+  std::uint64_t low = 0;      // behind it are `tail` or more
+  std::uint64_t high = last;  // behind it are fewer
   while (high - low > 1) {
     const std::uint64_t middle = low + (high - low) / 2;
     TAILOR_ASSIGN_OR_RETURN(const bool still, enough_after(middle));
