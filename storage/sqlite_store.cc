@@ -392,11 +392,10 @@ Result<std::unique_ptr<Store>> open_sqlite(const std::string& path, const Sqlite
 
 Result<std::string> database_identity(const Store& store) {
   TAILOR_ASSIGN_OR_RETURN(const Table table, store.query("SELECT name FROM identity", {}));
-  const std::string* const name = table.rows.size() == 1 && table.rows[0].size() == 1
-                                      ? std::get_if<std::string>(&table.rows[0][0])
-                                      : nullptr;
-  if (name == nullptr) return error(Code::kDataLoss, "the database has no identity");
-  return *name;
+  if (table.rows.size() != 1 || table.rows[0].size() != 1) {
+    return error(Code::kDataLoss, "the database has no identity");
+  }
+  return table.rows[0][0].text;
 }
 
 }  // namespace tailor::storage
