@@ -175,19 +175,29 @@ TEST(Trouble, AQuarantineEndsByItselfWhenTheTrialThatTriedItStartsNowhere) {
   SweepFile file = trials(2);
   file.retry = "infrastructure = 5";
   h.submit(file);
-  const SessionId w = h.connect("w1", 1);
-  const auto next = [&] {
+  const SessionId w = h.connect("w1", 2);
+  const auto wait = [&] {
     for (int i = 0; i < 100 && h.workers_of(1).empty() && h.workers_of(2).empty(); ++i) {
       h.advance(60'000);
       h.send(w, Heartbeat{1, {}});
     }
-    return h.workers_of(1).empty() ? std::uint64_t{2} : std::uint64_t{1};
   };
-  for (int i = 0; i < 6; ++i) {
-    const std::uint64_t id = next();
-    ASSERT_EQ(h.workers_of(id), "w1") << i << ": " << explain(h.state, TrialId{id}, h.now);
+  const auto fail = [&](std::uint64_t id) {
     h.report(w, h.live(id), 1, {protocol::EndReport{EndClass::kInfrastructure, "no GPU", 0, {}}});
-    EXPECT_EQ(h.worker("w1").row.quarantine.empty(), i < 2) << i;
+  };
+  for (int i = 0; i < 2; ++i) {
+    wait();
+    ASSERT_EQ(h.workers_of(1) + h.workers_of(2), "w1w1") << i;
+    fail(1);
+    fail(2);
+  }
+  ASSERT_NE(h.worker("w1").row.quarantine, "");
+  for (int i = 0; i < 3; ++i) {
+    wait();
+    ASSERT_EQ(h.workers_of(1) + h.workers_of(2), "w1")
+        << i << ": one tries it; " << explain(h.state, TrialId{1}, h.now);
+    fail(h.workers_of(1).empty() ? 2 : 1);
+    EXPECT_NE(h.worker("w1").row.quarantine, "");
   }
 }
 
