@@ -200,8 +200,8 @@ int run(WorkerConfig config) {
       [&mailbox, nvml, errors = std::make_shared<GpuErrors>(nvml.get(), devices),
        trials = config.trials_dir]() -> std::function<void()> {
         NodeHealth health = look_at_disk(trials);
-        if (std::string devices = errors->trouble(); !devices.empty()) {
-          health.trouble += (health.trouble.empty() ? "" : "; ") + devices;
+        if (std::string trouble = errors->trouble(); !trouble.empty()) {
+          health.trouble += (health.trouble.empty() ? "" : "; ") + trouble;
         }
         return [&mailbox, health] { mailbox.post(health); };
       },
