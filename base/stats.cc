@@ -54,6 +54,24 @@ double incomplete_beta_xy(double a, double b, double x, double y) {
 
 }  // namespace
 
+double normal_cdf(double z) { return std::erfc(-z / std::sqrt(2.0)) / 2; }
+
+double normal_quantile(double p) {
+  TAILOR_CHECK(p >= 0 && p <= 1, "p={}", p);
+  if (p == 0.5) return 0;
+  // Solved for the smaller tail, where the probability keeps its relative precision.
+  const double tail = p < 0.5 ? p : 1 - p;
+  const double sign = p < 0.5 ? -1 : 1;
+  if (tail == 0) return sign * std::numeric_limits<double>::infinity();
+  double low = 0, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) break;
+    (normal_cdf(-middle) > tail ? low : high) = middle;
+  }
+  return sign * (low + (high - low) / 2);
+}
+
 double incomplete_beta(double a, double b, double x) {
   TAILOR_CHECK(a > 0 && b > 0 && x >= 0 && x <= 1, "a={} b={} x={}", a, b, x);
   return incomplete_beta_xy(a, b, x, 1 - x);

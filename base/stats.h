@@ -1,10 +1,16 @@
-// Student's t distribution: quantiles for intervals, tail probabilities for tests.
+// The normal and Student's t distribution: quantiles for intervals, tail probabilities for tests.
 //
 // Through the regularised incomplete beta function I_x(a, b), evaluated by its continued fraction
 // with the modified Lentz method (DLMF 8.17.22); relative error below 1e-12 for df from 1 to 1e6.
 #pragma once
 
 namespace tailor {
+
+/// P(Z <= z) of a standard normal Z.
+double normal_cdf(double z);
+
+/// The z with P(Z <= z) = p; -infinity at 0 and infinity at 1. REQUIRES: 0 <= p <= 1.
+double normal_quantile(double p);
 
 /// I_x(a, b). REQUIRES: a > 0, b > 0, 0 <= x <= 1.
 double incomplete_beta(double a, double b, double x);

@@ -26,10 +26,11 @@ constexpr std::string_view kNotSatisfied = "does not satisfy";
 struct Merged {
   Point architecture;
   Point train;
+  std::optional<std::int64_t> budget;  // its own, in place of the sweep's
 };
 
 Result<Merged> merge(const Spec& spec, const Point& point) {
-  Merged out{spec.architecture, {}};
+  Merged out{spec.architecture, {}, {}};
   for (const auto& [path, value] : point) {
     const Key* key = find_key(path);
     if (key == nullptr)
@@ -37,6 +38,15 @@ Result<Merged> merge(const Spec& spec, const Point& point) {
     TAILOR_RETURN_IF_ERROR(check_value(*key, value));
     if (path.starts_with("train.")) {
       out.train[path] = value;
+      continue;
+    }
+    if (path == "budget.parameters") {
+      if (!spec.budget) {
+        return error(Code::kInvalidArgument,
+                     "sets `budget.parameters`, but this file has no [budget] (which says how "
+                     "parameters are counted and what is solved for)");
+      }
+      out.budget = std::get<std::int64_t>(value);
       continue;
     }
     // Two ways to say one thing: the override replaces the other one too.
@@ -72,9 +82,18 @@ Result<shape::Architecture> baseline_as_given(const Spec& spec) {
   return built;
 }
 
-Result<shape::BudgetTarget> target_of(const Spec& spec) {
+Result<shape::BudgetTarget> target_of(const Spec& spec, std::optional<std::int64_t> own) {
   const Budget& budget = *spec.budget;
   shape::BudgetTarget out{0, budget.counts, budget.width_multiple, budget.tolerance};
+  if (own) {
+    out.parameters = *own;
+    return out;
+  }
+  if (budget.of_each_size) {
+    return error(Code::kInvalidArgument,
+                 "has no budget: `budget.parameters` is \"of each size\", and this candidate is of "
+                 "no [[scaling.size]]; give it `budget.parameters` of its own");
+  }
   if (budget.parameters) {
     out.parameters = *budget.parameters;
     return out;
@@ -295,6 +314,14 @@ double constraint_value(const Candidate& candidate, std::string_view name) {
   return std::nan("");  // parse refuses other names
 }
 
+Result<std::int64_t> parameters_as_given(const Spec& spec, const Point& point) {
+  TAILOR_CHECK(spec.budget.has_value(), "no budget");
+  TAILOR_ASSIGN_OR_RETURN(const Merged merged, merge(spec, point));
+  TAILOR_ASSIGN_OR_RETURN(const shape::Architecture built, build_architecture(merged.architecture));
+  TAILOR_RETURN_IF_ERROR(shape::validate(built));
+  return shape::budgeted(shape::count_parameters(built), spec.budget->counts);
+}
+
 double step_law_lr(double parameters, double tokens) {
   return 1.79 * std::pow(parameters, -0.713) * std::pow(tokens, 0.307);
 }
@@ -308,7 +335,7 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
     if (spec.budget->fix_attention) {
       TAILOR_RETURN_IF_ERROR(check_attention(spec, merged.architecture));
     }
-    TAILOR_ASSIGN_OR_RETURN(const shape::BudgetTarget target, target_of(spec));
+    TAILOR_ASSIGN_OR_RETURN(const shape::BudgetTarget target, target_of(spec, merged.budget));
     TAILOR_ASSIGN_OR_RETURN(shape::BudgetSolution solution,
                             is_pinned(*spec.budget, point)
                                 ? check_pinned(merged.architecture, target)

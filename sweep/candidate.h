@@ -28,6 +28,10 @@ struct Candidate {
 /// ..."), which makes the point infeasible, not the sweep wrong.
 Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point& point);
 
+/// The budgeted parameters of `point` as its keys say, without any budget. Errors: as
+/// `build_architecture`. REQUIRES: spec.budget.
+Result<std::int64_t> parameters_as_given(const Spec& spec, const Point& point);
+
 /// SHA-256 of everything that changes what a trial computes, but for its seed and data.
 std::string identity_hash(const shape::Architecture& architecture,
                           const protocol::TrainSpec& train);

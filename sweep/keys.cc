@@ -86,6 +86,11 @@ const std::vector<Key>& train_table() {
   return table;
 }
 
+const std::vector<Key>& budget_table() {
+  static const std::vector<Key> table = {{"budget.parameters", KeyKind::kInteger, 1, 1e12}};
+  return table;
+}
+
 Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
 
 /// `text` without a trailing word `word` and the blanks around it.
@@ -265,9 +270,10 @@ Status set_field(std::string_view path, const AxisValue& value, std::int64_t seq
 
 std::span<const Key> architecture_keys() { return architecture_table(); }
 std::span<const Key> train_keys() { return train_table(); }
+std::span<const Key> budget_keys() { return budget_table(); }
 
 const Key* find_key(std::string_view path) {
-  for (const auto* table : {&architecture_table(), &train_table()}) {
+  for (const auto* table : {&architecture_table(), &train_table(), &budget_table()}) {
     for (const Key& key : *table) {
       if (key.path == path) return &key;
     }

@@ -24,7 +24,8 @@ enum class KeyKind {
 };
 
 /// One key. Architecture keys have their path as in [architecture];
-/// those of the recipe start with "train.".
+/// those of the recipe start with "train.", those
+/// of the budget with "budget.".
 struct Key {
   std::string_view path;
   KeyKind kind = KeyKind::kInteger;
@@ -34,6 +35,8 @@ struct Key {
 
 std::span<const Key> architecture_keys();
 std::span<const Key> train_keys();
+/// "budget.parameters": the budget of one candidate. Not of [architecture] or [train].
+std::span<const Key> budget_keys();
 /// nullptr when there is no such key.
 const Key* find_key(std::string_view path);
 

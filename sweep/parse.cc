@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "sweep/candidate.h"
+#include "sweep/compare_keys.h"
 #include "sweep/constraint_names.h"
 #include "sweep/expression.h"
 #include "sweep/keys.h"
@@ -50,6 +51,9 @@ class Parser {
     TAILOR_RETURN_IF_ERROR(train());
     TAILOR_RETURN_IF_ERROR(budget());
     TAILOR_RETURN_IF_ERROR(candidates());
+    TAILOR_RETURN_IF_ERROR(scaling());
+    TAILOR_RETURN_IF_ERROR(check_baseline());
+    TAILOR_RETURN_IF_ERROR(compare());
     TAILOR_RETURN_IF_ERROR(space());
     TAILOR_RETURN_IF_ERROR(search());
     TAILOR_RETURN_IF_ERROR(early_stopping());
@@ -74,8 +78,8 @@ class Parser {
     const auto objectives = root_.value("objectives");
     spec_.baseline = root_.string("baseline").value_or("");
     for (const char* section :
-         {"data", "architecture", "budget", "candidate", "space", "search", "early_stopping",
-          "train", "seeds", "evaluate", "resources", "limits", "retry"}) {
+         {"data", "architecture", "budget", "candidate", "scaling", "compare", "space", "search",
+          "early_stopping", "train", "seeds", "evaluate", "resources", "limits", "retry"}) {
       (void)root_.value(section);  // known; read in its turn
     }
     TAILOR_RETURN_IF_ERROR(root_.finish());
@@ -239,10 +243,14 @@ class Parser {
 
   void read_parameters(const ConfigValue& value, Budget& budget) {
     if (value.kind() == ConfigValue::Kind::kString) {
+      if (*value.as_string() == "of each size") {
+        budget.of_each_size = true;
+        return;
+      }
       if (*value.as_string() != "same as baseline") {
         return value.fail(
-            fmt::format("`budget.parameters` is \"{}\"; allowed: an integer or \"same as "
-                        "baseline\"",
+            fmt::format("`budget.parameters` is \"{}\"; allowed: an integer, \"same as "
+                        "baseline\" or, with [[scaling.size]], \"of each size\"",
                         *value.as_string()));
       }
       if (spec_.baseline.empty()) {
@@ -268,6 +276,7 @@ class Parser {
       NamedCandidate candidate;
       read_point(*table, "", architecture_keys(), &candidate.overrides);
       read_point(*table, "", train_keys(), &candidate.overrides);
+      read_point(*table, "", budget_keys(), &candidate.overrides);
       TAILOR_RETURN_IF_ERROR(table->finish());
       if (!name) return missing(*table, "`name` of this [[candidate]]");
       candidate.name = name->as_string().value_or("");
@@ -283,7 +292,106 @@ class Parser {
       candidate_names_.push_back(*name);
       spec_.candidates.push_back(std::move(candidate));
     }
+    return document_.status();
+  }
+
+  /// The pairs of [scaling] become named candidates.
+  Status scaling() {
+    TAILOR_ASSIGN_OR_RETURN(ScalingFile file, read_scaling(root_));
     TAILOR_RETURN_IF_ERROR(document_.status());
+    if (file.families.empty()) return Status::ok();
+    for (const ScalingEntry& entry : file.families) spec_.scaling.families.push_back(entry.name);
+    for (const ScalingEntry& entry : file.sizes) spec_.scaling.sizes.push_back(entry.name);
+    spec_.scaling.baseline = file.baseline;
+    if (spec_.budget && spec_.budget->fix_attention) {
+      root_.table("budget")
+          ->value("attention")
+          ->fail(
+              "`budget.attention` = \"fixed\" keeps one size of attention, but [scaling] has "
+              "several "
+              "sizes; allowed: \"free\"");
+      return document_.status();
+    }
+    std::set<std::string> names;
+    for (const NamedCandidate& candidate : spec_.candidates) names.insert(candidate.name);
+    for (const ScalingEntry& size : file.sizes) {
+      std::optional<std::int64_t> parameters;
+      TAILOR_RETURN_IF_ERROR(size_budget(file, size, &parameters));
+      for (const ScalingEntry& family : file.families) {
+        NamedCandidate candidate{scaling_candidate_name(family.name, size.name), size.point};
+        for (const auto& [path, value] : family.point) {
+          if (candidate.overrides.emplace(path, value).second) continue;
+          family.where.fail(
+              fmt::format("`{}` is set by family \"{}\" and by size \"{}\"; allowed: "
+                          "by one of them",
+                          path, family.name, size.name));
+          return document_.status();
+        }
+        if (parameters) candidate.overrides["budget.parameters"] = *parameters;
+        if (!names.insert(candidate.name).second) {
+          family.where.fail(fmt::format("two candidates are named \"{}\"", candidate.name));
+          return document_.status();
+        }
+        candidate_names_.push_back(family.where);
+        spec_.candidates.push_back(std::move(candidate));
+      }
+    }
+    return document_.status();
+  }
+
+  /// With budget.parameters = "of each size": the size's own, or what the baseline family has there
+  /// as its keys say. Unset otherwise, unless the size sets `budget.parameters`.
+  Status size_budget(const ScalingFile& file, const ScalingEntry& size,
+                     std::optional<std::int64_t>* parameters) {
+    if (!spec_.budget || !spec_.budget->of_each_size || size.point.contains("budget.parameters")) {
+      return Status::ok();
+    }
+    Point point = size.point;
+    for (const ScalingEntry& family : file.families) {
+      if (family.name != file.baseline) continue;
+      for (const auto& [path, value] : family.point) point.emplace(path, value);
+    }
+    const auto counted = parameters_as_given(spec_, point);
+    if (!counted) {
+      size.where.fail(
+          fmt::format("size \"{}\" has no `budget.parameters`, and the baseline family "
+                      "\"{}\" gives none: it {}",
+                      size.name, file.baseline, counted.error().message()));
+      return document_.status();
+    }
+    *parameters = *counted;
+    return Status::ok();
+  }
+
+  Status compare() {
+    TAILOR_ASSIGN_OR_RETURN(spec_.compare, read_compare(root_));
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    const std::string& primary = spec_.compare.primary;
+    if (primary.empty()) return Status::ok();
+    const ConfigValue where = *root_.table("compare")->value("primary");
+    if (primary == spec_.baseline) {
+      where.fail(
+          fmt::format("`compare.primary` is \"{}\", which is the `baseline`; allowed: a "
+                      "candidate to compare with it",
+                      primary));
+    } else if (spec_.baseline.empty()) {
+      where.fail("`compare.primary` needs a `baseline` to compare it with");
+    } else {
+      std::vector<std::string_view> known;
+      for (const NamedCandidate& candidate : spec_.candidates) known.push_back(candidate.name);
+      if (std::find(known.begin(), known.end(), primary) == known.end()) {
+        where.fail(
+            fmt::format("`compare.primary` is \"{}\"{}, which is no [[candidate]]; it is "
+                        "named before any result is known, so points of a [space] cannot be",
+                        primary, did_you_mean(primary, known)));
+      }
+    }
+    return document_.status();
+  }
+
+  Status check_baseline() {
+    std::set<std::string> names;
+    for (const NamedCandidate& candidate : spec_.candidates) names.insert(candidate.name);
     if (!spec_.baseline.empty() && !names.contains(spec_.baseline)) {
       const std::vector<std::string_view> known(names.begin(), names.end());
       root_.value("baseline")
@@ -302,7 +410,9 @@ class Parser {
     TAILOR_RETURN_IF_ERROR(document_.status());
     if (!table) {
       if (spec_.candidates.empty()) {
-        root_.fail("there is nothing to train: this file has no [[candidate]] and no [space]");
+        root_.fail(
+            "there is nothing to train: this file has no [[candidate]], no [scaling] and no "
+            "[space]");
       }
       return document_.status();
     }
@@ -312,6 +422,7 @@ class Parser {
     };
     read_keys(*table, "", architecture_keys(), sink);
     read_keys(*table, "", train_keys(), sink);
+    read_keys(*table, "", budget_keys(), sink);
     TAILOR_RETURN_IF_ERROR(table->finish());
     if (constraints) {
       for (const ConfigValue& item : constraints->as_array()) read_constraint(item);

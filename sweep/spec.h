@@ -47,7 +47,9 @@ struct Axis {
 enum class SolveFor { kHiddenWidth, kLayers, kModelWidth };
 
 struct Budget {
-  std::optional<std::int64_t> parameters;  ///< nullopt = "same as baseline"
+  std::optional<std::int64_t> parameters;  ///< nullopt = "same as baseline", or `of_each_size`
+  /// parameters = "of each size": every [[scaling.size]] has its own; other candidates have none.
+  bool of_each_size = false;
   shape::BudgetCounts counts = shape::BudgetCounts::kBody;
   SolveFor solve_for = SolveFor::kHiddenWidth;
   std::int32_t width_multiple = 1;  ///< hidden units are spread in this unit
@@ -100,6 +102,24 @@ struct LimitSpec {
   friend bool operator==(const LimitSpec&, const LimitSpec&) = default;
 };
 
+/// What is decided before any result is seen: [compare].
+struct CompareSpec {
+  std::string primary;  ///< the candidate whose p is not adjusted; "" = none
+  /// The smallest difference of the objective that matters, in its unit.
+  double smallest_effect = 0.02;
+  std::optional<double> expected_sd;  ///< of paired differences over seeds, as the user expects it
+  friend bool operator==(const CompareSpec&, const CompareSpec&) = default;
+};
+
+/// Families x sizes, each pair a named candidate "FAMILY @ SIZE": [scaling].
+struct ScalingSpec {
+  std::vector<std::string> families;
+  std::vector<std::string> sizes;
+  std::string baseline;  ///< family; "" exactly when there are none
+  friend bool operator==(const ScalingSpec&, const ScalingSpec&) = default;
+};
+std::string scaling_candidate_name(std::string_view family, std::string_view size);
+
 struct Spec {
   std::string name;
   std::string description;
@@ -113,6 +133,8 @@ struct Spec {
   /// Expressions over paths' last names, "25 <= d_model / layers <= 500".
   std::vector<std::string> constraints;
   SearchSpec search;
+  CompareSpec compare;
+  ScalingSpec scaling;  ///< its pairs are `candidates`, after those of the file
   protocol::TrainSpec train;
   /// > 0: train.tokens = this x body parameters of the candidate.
   double tokens_per_parameter = 0;

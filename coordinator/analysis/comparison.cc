@@ -5,110 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "base/text.h"
-#include "coordinator/scheduler/retry.h"
-#include "protocol/report.h"
+#include "coordinator/analysis/outcomes.h"
+#include "coordinator/analysis/westfall_young.h"
 
 namespace tailor::analysis {
 namespace {
 
 using storage::CandidateRow;
 using storage::TrialRow;
-using storage::TrialState;
-
-constexpr std::string_view kMainObjective = "validation_loss";
-
-std::optional<double> value_of(const TrialRow& trial, std::string_view objective) {
-  if (objective == kMainObjective && trial.objective.has_value()) return trial.objective;
-  const auto found = trial.final_values.find(std::string(objective));
-  if (found == trial.final_values.end()) return std::nullopt;
-  return found->second;
-}
-
-/// A class that is not known counts against the candidate.
-bool lost_by_others(const TrialRow& trial) {
-  const auto& end = trial.end_class;
-  return end.has_value() && !scheduler::is_own_fault(*end);
-}
-
-struct SeedValue {
-  double value = 0;
-  const Provenance* source = nullptr;  ///< null = not known
-};
-
-/// What is known of one candidate before it is compared.
-struct Collected {
-  std::map<std::uint64_t, SeedValue> by_seed;
-  std::uint32_t failed = 0;
-  std::uint32_t stopped = 0;
-  std::uint32_t lost = 0;
-  double tokens_per_s_sum = 0;
-  std::uint32_t tokens_per_s_count = 0;
-};
-
-struct Collection {
-  std::vector<Collected> candidates;  // by index
-  std::set<std::uint64_t> seeds;
-  std::uint64_t completed = 0;
-  std::uint64_t reported = 0;  // completed trials that have the objective, finite or not
-};
-
-void collect_completed(const TrialRow& trial, std::string_view objective, const Provenance* source,
-                       Collection& all, Collected& of) {
-  ++all.completed;
-  const std::optional<double> value = value_of(trial, objective);
-  if (value.has_value()) ++all.reported;
-  if (value.has_value() && std::isfinite(*value)) {
-    of.by_seed[trial.seed] = {*value, source};
-  } else {
-    ++of.failed;
-  }
-  const auto speed = trial.final_values.find("tokens_per_s");
-  if (speed != trial.final_values.end() && std::isfinite(speed->second)) {
-    of.tokens_per_s_sum += speed->second;
-    ++of.tokens_per_s_count;
-  }
-}
-
-Collection collect(std::span<const TrialRow> trials, std::span<const Provenance> provenance,
-                   std::string_view objective) {
-  std::unordered_map<std::uint64_t, const Provenance*> sources;
-  sources.reserve(provenance.size());
-  for (const Provenance& source : provenance) sources.emplace(source.trial.value, &source);
-  Collection all;
-  for (const TrialRow& trial : trials) {
-    all.seeds.insert(trial.seed);
-    if (trial.candidate >= all.candidates.size()) {
-      all.candidates.resize(trial.candidate + std::size_t{1});
-    }
-    Collected& of = all.candidates[trial.candidate];
-    switch (trial.state) {
-      case TrialState::kCompleted: {
-        const auto found = sources.find(trial.id.value);
-        collect_completed(trial, objective, found == sources.end() ? nullptr : found->second, all,
-                          of);
-        break;
-      }
-      case TrialState::kFailed:
-        ++(lost_by_others(trial) ? of.lost : of.failed);
-        break;
-      case TrialState::kStopped:
-        ++of.stopped;
-        break;
-      case TrialState::kCancelled:
-        ++of.lost;
-        break;
-      case TrialState::kQueued:
-      case TrialState::kRunning:
-        break;
-    }
-  }
-  return all;
-}
 
 Result<const CandidateRow*> find_baseline(std::span<const CandidateRow> candidates,
                                           std::string_view baseline) {
@@ -133,28 +40,6 @@ Result<const CandidateRow*> find_baseline(std::span<const CandidateRow> candidat
     if (shown < names.size()) message += fmt::format(" and {} more", names.size() - shown);
   }
   return error(Code::kInvalidArgument, std::move(message));
-}
-
-/// A name that no completed trial reported is a mistake; values that are not finite are an answer.
-Status check_objective(const Collection& all, std::span<const TrialRow> trials,
-                       std::string_view objective) {
-  if (all.completed == 0 || all.reported > 0) return Status::ok();
-  std::set<std::string_view> known;
-  for (const TrialRow& trial : trials) {
-    if (trial.state != TrialState::kCompleted) continue;
-    for (const auto& [name, value] : trial.final_values) known.insert(name);
-  }
-  const std::vector<std::string_view> names(known.begin(), known.end());
-  if (names.empty()) return Status::ok();  // then nothing was reported under any name
-  const std::string near = nearest_name(objective, names);
-  const std::size_t shown = std::min<std::size_t>(names.size(), 12);
-  return {
-      Code::kInvalidArgument,
-      fmt::format(
-          "none of the {} completed trials reported \"{}\"{}; they reported {}{}", all.completed,
-          objective, near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near),
-          fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-          shown < names.size() ? ", ..." : "")};
 }
 
 void pair_up(const Collected& of, const Collected& base, ComparisonRow& row) {
@@ -239,6 +124,10 @@ ComparisonRow row_of(const CandidateRow& candidate, const Collected& of) {
   row.stopped = of.stopped;
   row.lost = of.lost;
   if (of.tokens_per_s_count > 0) row.tokens_per_s = of.tokens_per_s_sum / of.tokens_per_s_count;
+  if (of.evaluation_se_count > 0) {
+    row.evaluation_se = std::sqrt(of.evaluation_variance_sum / of.evaluation_se_count);
+    row.evaluation_se_seeds = of.evaluation_se_count;
+  }
   if (of.by_seed.empty()) return row;
   std::vector<double> values;
   for (const auto& [seed, value] : of.by_seed) values.push_back(value.value);
@@ -260,6 +149,55 @@ class CriticalValues {
   std::map<std::size_t, double> known_;
 };
 
+/// Adjusted p of the family (every tested candidate but the primary one), and what they can reach.
+void adjust_family(ComparisonTable& table) {
+  std::vector<std::optional<double>> flips, students;
+  std::vector<SeededDifferences> joint;
+  for (const ComparisonRow& row : table.rows) {
+    const auto& test = row.paired.sign_flip;
+    const bool member = test.has_value() && !row.primary;
+    flips.push_back(member ? std::optional(test->p) : std::nullopt);
+    students.push_back(member ? row.paired.p_t : std::nullopt);
+    joint.push_back(member ? SeededDifferences{row.seeds, row.differences} : SeededDifferences{});
+    table.family_tests += member ? 1 : 0;
+  }
+  const auto holm = holm_adjust(flips);
+  const auto holm_t = holm_adjust(students);
+  const WestfallYoung together = westfall_young(joint);
+  table.westfall_young_draws = together.draws;
+  table.westfall_young_smallest_p = together.smallest_p;
+  table.family_adjusted = table.family_tests > 1;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    ComparisonRow& row = table.rows[i];
+    row.p_holm = holm[i];
+    row.p_t_holm = holm_t[i];
+    row.p_westfall_young = together.p[i];
+    if (!row.primary || !row.paired.sign_flip) continue;
+    row.p_holm = row.paired.sign_flip->p;
+    row.p_t_holm = row.paired.p_t;
+    row.p_westfall_young = row.paired.sign_flip->p;
+  }
+}
+
+void judge_rows(ComparisonTable& table) {
+  PowerTable power;
+  for (ComparisonRow& row : table.rows) {
+    if (&row == &table.rows.front()) continue;
+    VerdictInput input;
+    input.paired = &row.paired;
+    input.incomplete = row.status == RowStatus::kIncomplete;
+    input.failed = row.failed;
+    input.stopped = row.stopped;
+    input.seeds = table.seeds;
+    input.p = row.p_t_holm;
+    input.primary = row.primary;
+    input.family_tests = table.family_tests;
+    input.smallest_effect = table.smallest_effect;
+    input.is_loss = table.objective == kMainObjective;
+    row.verdict = judge(input, power);
+  }
+}
+
 void find_best(ComparisonTable& table) {
   if (table.objective != kMainObjective) return;
   const ComparisonRow* best = nullptr;
@@ -272,9 +210,46 @@ void find_best(ComparisonTable& table) {
   if (best != nullptr) table.best = best->candidate;
 }
 
+/// Which candidate was marked in advance, and which adjusted p can be reached at all.
+void note_family(ComparisonTable& table) {
+  auto& notes = table.notes;
+  if (!table.primary.empty()) {
+    const auto primary =
+        std::find_if(table.rows.begin(), table.rows.end(),
+                     [&](const ComparisonRow& row) { return row.name == table.primary; });
+    if (primary == table.rows.end()) {
+      notes.push_back(fmt::format("the primary comparison is \"{}\", which is no candidate here",
+                                  table.primary));
+    } else if (primary == table.rows.begin()) {
+      notes.push_back(fmt::format(
+          "the primary comparison is of \"{}\" with the sweep's baseline; here it is the baseline",
+          table.primary));
+    } else {
+      notes.push_back(
+          fmt::format("\"{}\" is the primary comparison, marked in the sweep file: its p is not "
+                      "adjusted and it "
+                      "is no test of the family",
+                      table.primary));
+    }
+  }
+  if (!table.family_adjusted) return;
+  std::size_t pairs = 0;
+  for (const ComparisonRow& row : table.rows) {
+    if (row.paired.sign_flip && !row.primary) pairs = std::max(pairs, row.paired.n);
+  }
+  const auto tests = static_cast<double>(table.family_tests);
+  table.holm_smallest_p = std::min(1.0, tests * smallest_sign_flip_p(pairs));
+  if (table.holm_smallest_p <= kLevel) return;
+  notes.push_back(fmt::format(
+      "with n = {} pairs and {} comparisons Holm's adjusted sign-flip p cannot go below {:.3g}, so "
+      "it can never reach {}; it could from n = {} on. Westfall and Young's cannot go below {:.3g}",
+      pairs, table.family_tests, table.holm_smallest_p, kLevel, holm_seeds(table.family_tests),
+      table.westfall_young_smallest_p));
+}
+
 void note_table(ComparisonTable& table) {
   std::uint64_t incomplete = 0, other_data = 0, other_version = 0, unverified = 0, pairs = 0;
-  std::uint64_t sampled = 0, finished = 0;
+  std::uint64_t sampled = 0, finished = 0, approximated = 0, noise_unknown = 0;
   for (const ComparisonRow& row : table.rows) {
     incomplete += row.status == RowStatus::kIncomplete ? 1 : 0;
     other_data += row.other_data;
@@ -283,6 +258,8 @@ void note_table(ComparisonTable& table) {
     pairs += row.paired.n;
     sampled += row.paired.sign_flip && row.paired.sign_flip->draws > 0 ? 1 : 0;
     finished += row.finished;
+    approximated += row.paired.wilcoxon && !row.paired.wilcoxon->exact ? 1 : 0;
+    noise_unknown += row.finished - row.evaluation_se_seeds;
   }
   auto& notes = table.notes;
   if (finished == 0) notes.push_back(fmt::format("no seed has a finite {} yet", table.objective));
@@ -291,6 +268,13 @@ void note_table(ComparisonTable& table) {
         "{} candidates are incomplete: a seed failed, gave no finite {} or was stopped early; they "
         "have no p and are never the best (`tailor retry` runs failed trials again)",
         incomplete, table.objective));
+  }
+  if (const ComparisonRow& base = table.rows.front(); base.status == RowStatus::kIncomplete) {
+    notes.push_back(fmt::format(
+        "the baseline is incomplete: {} of its {} seeds failed and {} were stopped early; no "
+        "candidate has a pair there, so every difference is of the seeds that the baseline "
+        "survived",
+        base.failed, table.seeds, base.stopped));
   }
   if (other_data > 0) {
     notes.push_back(fmt::format(
@@ -313,6 +297,26 @@ void note_table(ComparisonTable& table) {
         "each p with its standard error",
         sampled, kExactSignFlipMax, kSampledPatterns, kSampleSeed));
   }
+  if (approximated > 0) {
+    notes.push_back(fmt::format(
+        "{} Wilcoxon p are normal approximations with corrections for ties and continuity (over {} "
+        "differences)",
+        approximated, kExactWilcoxonMax));
+  }
+  if (table.objective == kMainObjective && noise_unknown > 0) {
+    notes.push_back(fmt::format(
+        "of {} of {} finished seeds the noise of the evaluation is not known: they reported no {} "
+        "(one evaluation block, or trained by an earlier version)",
+        noise_unknown, finished, kEvaluationSe));
+  }
+  if (table.westfall_young_draws > 0 && table.family_adjusted) {
+    notes.push_back(fmt::format(
+        "Westfall and Young's p are sampled, not exact (over {} seeds): {} sign patterns from seed "
+        "{}, a standard error of {:.2g} at p = 0.05",
+        kExactJointSeeds, table.westfall_young_draws, kJointSeed,
+        std::sqrt(0.05 * 0.95 / static_cast<double>(table.westfall_young_draws))));
+  }
+  note_family(table);
 }
 
 }  // namespace
@@ -332,7 +336,7 @@ std::string_view row_status_name(RowStatus status) {
 Result<ComparisonTable> compare(std::span<const CandidateRow> candidates,
                                 std::span<const TrialRow> trials,
                                 std::span<const Provenance> provenance, std::string_view baseline,
-                                std::string_view objective) {
+                                std::string_view objective, const CompareSettings& settings) {
   if (objective.empty()) objective = kMainObjective;
   TAILOR_ASSIGN_OR_RETURN(const CandidateRow* const base, find_baseline(candidates, baseline));
   const Collection all = collect(trials, provenance, objective);
@@ -342,6 +346,8 @@ Result<ComparisonTable> compare(std::span<const CandidateRow> candidates,
   table.baseline = base->name;
   table.objective = std::string(objective);
   table.seeds = static_cast<std::uint32_t>(all.seeds.size());
+  table.primary = settings.primary;
+  table.smallest_effect = settings.smallest_effect;
   table.rows.reserve(candidates.size());
   static const Collected kNothing;
   const auto collected = [&](const CandidateRow& candidate) -> const Collected& {
@@ -350,31 +356,33 @@ Result<ComparisonTable> compare(std::span<const CandidateRow> candidates,
   const Collected& base_values = collected(*base);
 
   CriticalValues critical;
-  std::vector<std::optional<double>> p;
   std::optional<double> smallest;
   const auto add = [&](const CandidateRow& candidate) {
     const bool is_baseline = &candidate == base;
     ComparisonRow row = row_of(candidate, collected(candidate));
+    row.primary = !is_baseline && candidate.name == settings.primary;
     if (!is_baseline) pair_up(collected(candidate), base_values, row);
     const std::size_t pairs = is_baseline ? row.finished : row.seeds.size();
     row.missing = static_cast<std::uint32_t>(table.seeds - pairs);
     row.paired = summarize_pairs(row.differences, critical.of(row.differences.size()));
     row.status = status_of_row(row, table.seeds);
-    if (row.status == RowStatus::kIncomplete) row.paired.sign_flip.reset();
+    if (row.status == RowStatus::kIncomplete) drop_tests(row.paired);
     if (const auto& test = row.paired.sign_flip) {
       smallest = std::min(smallest.value_or(1), test->smallest_p);
     }
     row.note = note_of(row, table.seeds, table.objective, is_baseline);
-    p.push_back(row.paired.sign_flip ? std::optional(row.paired.sign_flip->p) : std::nullopt);
+    if (!is_baseline && row.evaluation_se && table.rows.front().evaluation_se) {
+      row.difference_evaluation_se_max = *row.evaluation_se + *table.rows.front().evaluation_se;
+    }
     table.rows.push_back(std::move(row));
   };
   add(*base);
   for (const CandidateRow& candidate : candidates) {
     if (&candidate != base) add(candidate);
   }
-  const auto adjusted = holm_adjust(p);
-  for (std::size_t i = 0; i < table.rows.size(); ++i) table.rows[i].p_holm = adjusted[i];
   table.smallest_p = smallest.value_or(smallest_sign_flip_p(table.seeds));
+  adjust_family(table);
+  judge_rows(table);
   find_best(table);
   note_table(table);
   return table;

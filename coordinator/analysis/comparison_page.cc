@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "base/text.h"
 
@@ -46,8 +47,8 @@ bool before(const ComparisonRow& a, const ComparisonRow& b, RowOrder order, bool
 
 /// Bytes of a row as JSON, at most: 24 digits a number, and its frame with all names of its fields.
 std::size_t bytes_of(const ComparisonRow& row, bool differences) {
-  constexpr std::size_t kFrame = 760;
-  std::size_t bytes = kFrame + 2 * row.name.size() + row.note.size();
+  constexpr std::size_t kFrame = 1'900;
+  std::size_t bytes = kFrame + 2 * row.name.size() + row.note.size() + row.verdict.text.size();
   if (!differences) return bytes;
   bytes += 25 * row.differences.size();
   for (std::uint64_t seed : row.seeds) {
@@ -60,6 +61,33 @@ std::size_t bytes_of(const ComparisonRow& row, bool differences) {
   return bytes;
 }
 
+RowDetail detail_of(const ComparisonRow& row, const ComparisonRow* ratio_to) {
+  RowDetail detail;
+  detail.bca = bca_interval(row.differences);
+  const std::size_t n = row.differences.size();
+  if (!detail.bca && n > 0) {
+    detail.bca_note = n < kBcaMin ? fmt::format("a bootstrap interval needs {} pairs", kBcaMin)
+                                  : "no spread to resample, or beyond a double's range";
+  }
+  if (ratio_to == nullptr || n == 0) return detail;
+  if (row.status == RowStatus::kIncomplete || ratio_to->status == RowStatus::kIncomplete) {
+    detail.ratio.emplace().refused = "refused: a seed failed or was stopped early";
+    return detail;
+  }
+  // Over the seeds that both have; both lists ascend.
+  std::vector<double> mine, theirs;
+  for (std::size_t i = 0, k = 0; i < n && k < ratio_to->seeds.size();) {
+    if (row.seeds[i] == ratio_to->seeds[k]) {
+      mine.push_back(row.differences[i++]);
+      theirs.push_back(ratio_to->differences[k++]);
+    } else {
+      ++(row.seeds[i] < ratio_to->seeds[k] ? i : k);
+    }
+  }
+  detail.ratio = fieller_ratio(mine, theirs);
+  return detail;
+}
+
 }  // namespace
 
 Result<RowOrder> parse_row_order(std::string_view name) {
@@ -70,6 +98,26 @@ Result<RowOrder> parse_row_order(std::string_view name) {
   return error(Code::kInvalidArgument,
                fmt::format("cannot order by \"{}\"; allowed: candidate, name, difference, mean, p",
                            name.substr(0, 80)));
+}
+
+Result<std::optional<std::uint32_t>> find_ratio(const ComparisonTable& table,
+                                                std::string_view name) {
+  if (name.empty()) return std::optional<std::uint32_t>();
+  std::vector<std::string_view> names;
+  for (const ComparisonRow& row : table.rows) {
+    if (&row == &table.rows.front()) continue;
+    if (row.name == name) return std::optional(row.candidate);
+    names.push_back(row.name);
+  }
+  if (!table.rows.empty() && table.rows.front().name == name) {
+    return error(
+        Code::kInvalidArgument,
+        fmt::format("\"{}\" is the baseline, whose gain is 0: nothing can be divided by it", name));
+  }
+  const std::string near = nearest_name(name, names);
+  return error(Code::kInvalidArgument,
+               fmt::format("no candidate is called \"{}\"{}", name.substr(0, 200),
+                           near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
 }
 
 ComparisonPage page_of(const ComparisonTable& table, const PageRequest& request) {
@@ -94,6 +142,12 @@ ComparisonPage page_of(const ComparisonTable& table, const PageRequest& request)
     page.rows.push_back(order[i]);
   }
   page.next_offset = i < order.size() ? i : 0;
+  const ComparisonRow* ratio_to = nullptr;
+  for (const ComparisonRow& row : table.rows) {
+    if (request.ratio_to && row.candidate == *request.ratio_to) ratio_to = &row;
+  }
+  if (ratio_to != nullptr) page.ratio_to = ratio_to->name;
+  for (const ComparisonRow* row : page.rows) page.details.push_back(detail_of(*row, ratio_to));
   return page;
 }
 

@@ -15,18 +15,37 @@ std::optional<double> if_finite(double value) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-/// The noncentrality at which a two-sided t-test with `df` degrees of freedom has power `kPower`.
+/// The noncentrality at which a two-sided t-test with `df` degrees of freedom has power `kPower`:
+/// regula falsi (Illinois), as the power grows with it.
 double shift_with_power(double critical, double df) {
-  double low = 0;
-  double high = critical;
-  while (noncentral_t_two_sided_p(critical, df, high) < kPower) {
+  const auto lacking = [&](double shift) {
+    return kPower - noncentral_t_two_sided_p(critical, df, shift);
+  };
+  double low = 0, high = critical + 1;
+  double at_low = lacking(low), at_high = lacking(high);
+  while (at_high > 0) {
     low = high;
+    at_low = at_high;
     high *= 2;
+    at_high = lacking(high);
   }
-  for (int i = 0; i < 60; ++i) {
-    const double middle = low + (high - low) / 2;
-    if (middle <= low || middle >= high) break;
-    (noncentral_t_two_sided_p(critical, df, middle) < kPower ? low : high) = middle;
+  int side = 0;
+  for (int i = 0; i < 100 && high - low > 1e-13 * high; ++i) {
+    const double middle = (low * at_high - high * at_low) / (at_high - at_low);
+    if (!(middle > low && middle < high)) break;
+    const double value = lacking(middle);
+    if (std::abs(value) < 1e-13) return middle;
+    if (value > 0) {
+      low = middle;
+      at_low = value;
+      if (side == -1) at_high /= 2;
+      side = -1;
+    } else {
+      high = middle;
+      at_high = value;
+      if (side == 1) at_low /= 2;
+      side = 1;
+    }
   }
   return high;
 }
@@ -65,6 +84,8 @@ PairedSummary summarize_pairs(std::span<const double> differences, double critic
     largest = std::max(largest, std::abs(d - summary.mean));
   }
   summary.sign_flip = sign_flip_test(differences);
+  summary.sign_test = sign_test(summary.negative, summary.positive);
+  summary.wilcoxon = wilcoxon_test(differences);
   if (summary.n < 2) return summary;
   double squares = 0;
   for (const double d : differences) {
@@ -75,12 +96,21 @@ PairedSummary summarize_pairs(std::span<const double> differences, double critic
   if (!summary.sd) return summary;
   const double standard_error = *summary.sd / std::sqrt(n);
   if (standard_error > 0) summary.t = if_finite(summary.mean / standard_error);
+  if (summary.t) summary.p_t = student_t_two_sided_p(*summary.t, n - 1);
   const double half = critical * standard_error;
   if (std::isfinite(summary.mean - half) && std::isfinite(summary.mean + half)) {
     summary.ci_low = summary.mean - half;
     summary.ci_high = summary.mean + half;
   }
   return summary;
+}
+
+void drop_tests(PairedSummary& summary) {
+  summary.t.reset();
+  summary.p_t.reset();
+  summary.sign_flip.reset();
+  summary.sign_test.reset();
+  summary.wilcoxon.reset();
 }
 
 std::vector<std::optional<double>> holm_adjust(std::span<const std::optional<double>> p) {
@@ -114,6 +144,23 @@ Resolution resolution_of(std::size_t n) {
   resolution.half_width_sd = critical / std::sqrt(seeds);
   resolution.effect_sd = shift_with_power(critical, seeds - 1) / std::sqrt(seeds);
   return resolution;
+}
+
+double PowerTable::effect_sd(std::size_t n) {
+  const auto [found, is_new] = known_.emplace(n, 0.0);
+  if (is_new) found->second = resolution_of(n).effect_sd;
+  return found->second;
+}
+
+std::optional<std::size_t> PowerTable::seeds_for(double wanted) {
+  TAILOR_CHECK(wanted > 0, "effect_sd={}", wanted);
+  if (this->effect_sd(kSeedsLookedAt) > wanted) return std::nullopt;
+  std::size_t low = 1, high = kSeedsLookedAt;  // `high` is enough, `low` is not
+  while (high - low > 1) {
+    const std::size_t middle = low + (high - low) / 2;
+    (this->effect_sd(middle) <= wanted ? high : low) = middle;
+  }
+  return high;
 }
 
 }  // namespace tailor::analysis

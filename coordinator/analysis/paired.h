@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "coordinator/analysis/rank_tests.h"
 #include "coordinator/analysis/sign_flip.h"
 
 namespace tailor::analysis {
@@ -22,8 +24,11 @@ struct PairedSummary {
   std::optional<double> t;       ///< mean / (sd / sqrt n); unset where sd is, and for sd = 0
   std::optional<double> ci_low;  ///< 95 % t-interval with n - 1 degrees of freedom; unset for n < 2
   std::optional<double> ci_high;      ///< and where an end is beyond a double's range
-  std::optional<SignFlip> sign_flip;  ///< unset for n = 0
-  std::uint32_t negative = 0;         ///< differences below 0
+  std::optional<double> p_t;          ///< two-sided t-test; unset where `t` is
+  std::optional<SignFlip> sign_flip;  ///< unset for n = 0, as the next two
+  std::optional<SignTest> sign_test;
+  std::optional<Wilcoxon> wilcoxon;
+  std::uint32_t negative = 0;  ///< differences below 0
   std::uint32_t positive = 0;
 };
 
@@ -34,6 +39,8 @@ double critical_t(std::size_t n);
 /// their number, for callers with many sets of one size (it costs more than all the rest).
 PairedSummary summarize_pairs(std::span<const double> differences, double critical);
 PairedSummary summarize_pairs(std::span<const double> differences);
+/// Takes every p away, and the t that says the same: for a set that must not be tested.
+void drop_tests(PairedSummary& summary);
 
 /// The mean without overflow. REQUIRES: not empty, all finite.
 double mean_of(std::span<const double> values);
@@ -55,5 +62,21 @@ struct Resolution {
 };
 inline constexpr double kPower = 0.8;
 Resolution resolution_of(std::size_t n);
+
+/// As many seeds as a sweep may have; what needs more is answered "more than".
+inline constexpr std::size_t kSeedsLookedAt = 1'000;
+
+/// `Resolution::effect_sd` by n, each computed once. Not thread-safe.
+class PowerTable {
+ public:
+  /// REQUIRES: n >= 2.
+  double effect_sd(std::size_t n);
+  /// The least n whose `effect_sd` is at most `effect_sd`; nullopt = more than kSeedsLookedAt.
+  /// REQUIRES: effect_sd > 0 (infinity asks for the least of all: 2).
+  std::optional<std::size_t> seeds_for(double effect_sd);
+
+ private:
+  std::map<std::size_t, double> known_;
+};
 
 }  // namespace tailor::analysis
