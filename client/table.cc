@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"logs", add_logs},
     {"control", add_control},
     {"compare", add_compare},
+    {"scaling", add_scaling},
     {"profile", add_profile},
     {"reproduce", add_reproduce},
     {"query", add_query},

@@ -36,6 +36,7 @@ void add_watch(CLI::App& app, Context& context);
 void add_logs(CLI::App& app, Context& context);
 void add_control(CLI::App& app, Context& context);  // pause, resume, cancel, retry, priority
 void add_compare(CLI::App& app, Context& context);
+void add_scaling(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_workers(CLI::App& app, Context& context);  // workers, drain, ...

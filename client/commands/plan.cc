@@ -9,7 +9,7 @@
 #include "client/format.h"
 #include "client/sweep_file.h"
 #include "client/table.h"
-#include "coordinator/analysis/paired.h"
+#include "coordinator/analysis/power.h"
 #include "sweep/retry_rules.h"
 
 namespace tailor::client {
@@ -67,6 +67,31 @@ std::uint64_t estimated_trials(const search::Plan& plan) {
                                                  static_cast<double>(plan.spec.seeds.size())));
 }
 
+/// What the seeds of the whole sweep can tell of its comparisons.
+analysis::Prospect prospect_of(const search::Plan& plan) {
+  const std::uint64_t seeds = plan.spec.seeds.size();
+  const std::uint64_t candidates = estimated_trials(plan) / std::max<std::uint64_t>(seeds, 1);
+  const auto& compare = plan.spec.compare;
+  return analysis::prospect_of(seeds, candidates > 0 ? candidates - 1 : 0, compare.primary,
+                               compare.smallest_effect, compare.expected_sd);
+}
+
+Json prospect_json(const analysis::Prospect& prospect) {
+  Json out;
+  out["comparisons"] = prospect.comparisons;
+  out["primary"] = prospect.primary;
+  out["smallest_effect"] = prospect.smallest_effect;
+  out["expected_sd"] = prospect.expected_sd ? Json(*prospect.expected_sd) : Json(nullptr);
+  out["sd_that_resolves"] = json_number(prospect.sd_that_resolves);
+  out["detectable"] = prospect.detectable ? json_number(*prospect.detectable) : Json(nullptr);
+  out["seeds_needed"] = prospect.seeds_needed ? Json(*prospect.seeds_needed) : Json(nullptr);
+  out["holm_smallest_p"] = prospect.holm_smallest_p;
+  out["holm_seeds"] = prospect.holm_seeds;
+  out["westfall_young_smallest_p"] = prospect.westfall_young_smallest_p;
+  out["text"] = analysis::prospect_text(prospect);
+  return out;
+}
+
 void print(const Printer& out, const search::Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& row : plan.rows) {
@@ -113,17 +138,7 @@ void print(const Printer& out, const search::Plan& plan) {
   out.note(fmt::format("each trial takes {}; tried again since its last progress: {}",
                        sweep::resources_text(plan.spec.resources),
                        sweep::retry_text(plan.spec.retry)));
-  if (n < 2) {
-    out.note("1 seed: no interval and no test is possible; differences will be shown without one");
-    return;
-  }
-  const analysis::Resolution resolution = analysis::resolution_of(n);
-  out.note(fmt::format(
-      "{} paired seeds find a mean difference of {:.2f} x its SD over seeds with {:.0f} % power "
-      "(two-sided 5 % t-test); the 95 % interval is +-{:.2f} x that SD; the {} sign-flip test "
-      "cannot go below p = {:.4g}",
-      n, resolution.effect_sd, 100 * analysis::kPower, resolution.half_width_sd,
-      resolution.p_exact ? "exact" : "sampled", resolution.smallest_p));
+  for (const std::string& text : analysis::prospect_text(prospect_of(plan))) out.note(text);
 }
 
 Json resources_json(const sweep::ResourceSpec& resources) {
@@ -178,6 +193,7 @@ void add_plan(CLI::App& app, Context& context) {
       json["resolvable_effect_sd"] = json_number(resolution.half_width_sd);
       json["detectable_effect_sd"] = json_number(resolution.effect_sd);
       json["power"] = analysis::kPower;
+      json["compare"] = prospect_json(prospect_of(plan));
       json["candidates"] = Json::array();
       for (const auto& row : plan.rows) json["candidates"].push_back(row_json(row));
       out.document(json);

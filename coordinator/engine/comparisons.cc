@@ -8,6 +8,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "coordinator/core/json.h"
+#include "model/shape/architecture.h"
+#include "model/shape/count.h"
+#include "sweep/candidate.h"
+#include "sweep/compare_keys.h"
 
 namespace tailor::engine {
 namespace {
@@ -47,6 +52,71 @@ Result<std::vector<storage::TrialRow>> trials_of(const storage::Store& store, Sw
   }
 }
 
+Result<std::vector<analysis::Provenance>> provenance_of(const storage::Store& store,
+                                                        SweepId sweep) {
+  TAILOR_ASSIGN_OR_RETURN(const auto starts, store.starts(sweep));
+  std::vector<analysis::Provenance> provenance;
+  provenance.reserve(starts.size());
+  for (const storage::StartRow& row : starts) provenance.push_back(provenance_of(row));
+  return provenance;
+}
+
+/// The row that trains `named`: of its name, or the candidate that has the same architecture and
+/// recipe and is trained once for both. Null = none.
+const storage::CandidateRow* row_of(const sweep::Spec& spec, const sweep::NamedCandidate& named,
+                                    const std::vector<storage::CandidateRow>& rows) {
+  for (const storage::CandidateRow& row : rows) {
+    if (row.name == named.name) return &row;
+  }
+  const auto resolved = sweep::resolve(spec, named.name, named.overrides);
+  if (!resolved) return nullptr;
+  for (const storage::CandidateRow& row : rows) {
+    if (row.hash == resolved->hash) return &row;
+  }
+  return nullptr;
+}
+
+/// Sizes as they were stored: the architecture is the row's, only the recipe comes from the file.
+Result<analysis::ScalingPoint> point_of(const sweep::Spec& spec, const storage::CandidateRow& row) {
+  TAILOR_ASSIGN_OR_RETURN(sweep::Point point, core::point_from_json(row.point_json));
+  TAILOR_ASSIGN_OR_RETURN(auto architecture, shape::architecture_from_json(row.architecture_json));
+  TAILOR_ASSIGN_OR_RETURN(
+      const sweep::Candidate candidate,
+      sweep::restore(spec, row.name, std::move(point), std::move(architecture), row.hash));
+  analysis::ScalingPoint out;
+  out.name = row.name;
+  out.candidate = row.index;
+  out.parameters_body = row.parameters_body;
+  out.flops = shape::training_flops_per_token(candidate.architecture, spec.data.sequence_length) *
+              static_cast<double>(candidate.train.tokens);
+  return out;
+}
+
+Result<analysis::ScalingDesign> design_of(const sweep::Spec& spec,
+                                          const std::vector<storage::CandidateRow>& rows) {
+  analysis::ScalingDesign design;
+  design.families = spec.scaling.families;
+  design.sizes = spec.scaling.sizes;
+  design.baseline = spec.scaling.baseline;
+  for (const std::string& family : design.families) {
+    for (const std::string& size : design.sizes) {
+      const std::string name = sweep::scaling_candidate_name(family, size);
+      const auto named =
+          std::find_if(spec.candidates.begin(), spec.candidates.end(),
+                       [&](const auto& candidate) { return candidate.name == name; });
+      const storage::CandidateRow* row =
+          named == spec.candidates.end() ? nullptr : row_of(spec, *named, rows);
+      analysis::ScalingPoint point;
+      point.name = name;
+      if (row != nullptr) {
+        TAILOR_ASSIGN_OR_RETURN(point, point_of(spec, *row));
+      }
+      design.points.push_back(std::move(point));
+    }
+  }
+  return design;
+}
+
 }  // namespace
 
 std::uint64_t Comparisons::computed() const {
@@ -54,26 +124,16 @@ std::uint64_t Comparisons::computed() const {
   return computed_;
 }
 
-std::shared_ptr<const analysis::ComparisonTable> Comparisons::kept(
-    SweepId sweep, std::string_view baseline, std::string_view objective) const {
-  const std::scoped_lock lock(mutex_);
-  for (const Entry& entry : entries_) {
-    if (entry.sweep == sweep && entry.baseline == baseline && entry.objective == objective) {
-      return entry.table;
-    }
-  }
-  return nullptr;
-}
-
-void Comparisons::keep(Entry entry) {
+template <typename Table>
+void Comparisons::keep(Entries<Table>& entries, Entry<Table> entry) {
   const std::scoped_lock lock(mutex_);
   ++computed_;
-  std::erase_if(entries_, [&](const Entry& old) {
+  std::erase_if(entries, [&](const Entry<Table>& old) {
     return old.sweep == entry.sweep && old.baseline == entry.baseline &&
            old.objective == entry.objective;
   });
-  entries_.push_back(std::move(entry));
-  if (entries_.size() > kTablesMax) entries_.pop_front();
+  entries.push_back(std::move(entry));
+  if (entries.size() > kTablesMax) entries.pop_front();
 }
 
 Result<std::uint64_t> Comparisons::newest_event(SweepId sweep, std::uint64_t known) const {
@@ -105,39 +165,93 @@ Result<analysis::ComparisonTable> Comparisons::compute(SweepId sweep, std::strin
     return error(Code::kFailedPrecondition,
                  fmt::format("sweep {} has no candidate to compare yet", sweep.to_string()));
   }
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(sweep));
+  // Also of a file that this version cannot read otherwise.
+  const auto file = sweep::compare_of_file(row.toml, row.name);
+  analysis::CompareSettings settings;
+  if (file) settings = {file->primary, file->smallest_effect};
   TAILOR_ASSIGN_OR_RETURN(const auto trials, trials_of(store_, sweep));
-  TAILOR_ASSIGN_OR_RETURN(const auto starts, store_.starts(sweep));
-  std::vector<analysis::Provenance> provenance;
-  provenance.reserve(starts.size());
-  for (const storage::StartRow& row : starts) provenance.push_back(provenance_of(row));
-  return analysis::compare(candidates, trials, provenance, baseline, objective);
+  TAILOR_ASSIGN_OR_RETURN(const auto provenance, provenance_of(store_, sweep));
+  TAILOR_ASSIGN_OR_RETURN(
+      analysis::ComparisonTable table,
+      analysis::compare(candidates, trials, provenance, baseline, objective, settings));
+  if (!file) {
+    table.notes.push_back(
+        "[compare] of the sweep file cannot be read, so no comparison counts as "
+        "the primary one: " +
+        file.error().message());
+  }
+  return table;
 }
 
-Result<Comparisons::Known> Comparisons::known(SweepId sweep, std::string_view baseline,
-                                              std::string_view objective) const {
-  Known known{kept(sweep, baseline, objective), false};
+Result<analysis::ScalingTable> Comparisons::compute_scaling(SweepId sweep,
+                                                            std::string_view baseline,
+                                                            std::string_view objective) const {
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(sweep));
+  const auto spec = sweep::parse(row.toml, row.name, row.base_dir, sweep::Origin::kStored);
+  if (!spec) {
+    return error(Code::kFailedPrecondition,
+                 fmt::format("this version cannot read the file of sweep {}: {}", row.name,
+                             spec.error().message()));
+  }
+  TAILOR_ASSIGN_OR_RETURN(const auto candidates, store_.candidates(sweep));
+  TAILOR_ASSIGN_OR_RETURN(const analysis::ScalingDesign design, design_of(*spec, candidates));
+  TAILOR_ASSIGN_OR_RETURN(const auto trials, trials_of(store_, sweep));
+  TAILOR_ASSIGN_OR_RETURN(const auto provenance, provenance_of(store_, sweep));
+  return analysis::compare_scaling(design, trials, provenance, baseline, objective);
+}
+
+template <typename Table>
+Result<Comparisons::Known<Table>> Comparisons::known(const Entries<Table>& entries, SweepId sweep,
+                                                     std::string_view baseline,
+                                                     std::string_view objective) const {
+  Known<Table> known;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Entry<Table>& entry : entries) {
+      if (entry.sweep == sweep && entry.baseline == baseline && entry.objective == objective) {
+        known.table = entry.table;
+      }
+    }
+  }
   if (known.table == nullptr) return known;
   TAILOR_ASSIGN_OR_RETURN(const auto later, store_.events(known.table->as_of, 1, sweep));
   known.holds = later.empty();
   return known;
 }
 
-Result<std::shared_ptr<const analysis::ComparisonTable>> Comparisons::get(
-    SweepId sweep, std::string_view baseline, std::string_view objective) {
-  TAILOR_ASSIGN_OR_RETURN(Known now, known(sweep, baseline, objective));
+template <typename Table, typename Compute>
+Result<std::shared_ptr<const Table>> Comparisons::get_or_compute(Entries<Table>& entries,
+                                                                 SweepId sweep,
+                                                                 std::string_view baseline,
+                                                                 std::string_view objective,
+                                                                 const Compute& compute) {
+  TAILOR_ASSIGN_OR_RETURN(Known<Table> now, known(entries, sweep, baseline, objective));
   if (now.holds) return now.table;
   const std::scoped_lock computing(computing_);
   // Whoever had the lock before may have computed just this one.
-  TAILOR_ASSIGN_OR_RETURN(now, known(sweep, baseline, objective));
+  TAILOR_ASSIGN_OR_RETURN(now, known(entries, sweep, baseline, objective));
   if (now.holds) return now.table;
   // The event first: what happens while the rows are read makes the table old, not wrong.
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t as_of,
                           newest_event(sweep, now.table == nullptr ? 0 : now.table->as_of));
-  TAILOR_ASSIGN_OR_RETURN(analysis::ComparisonTable fresh, compute(sweep, baseline, objective));
+  TAILOR_ASSIGN_OR_RETURN(Table fresh, compute());
   fresh.as_of = as_of;
-  auto table = std::make_shared<const analysis::ComparisonTable>(std::move(fresh));
-  keep({sweep, std::string(baseline), std::string(objective), table});
+  auto table = std::make_shared<const Table>(std::move(fresh));
+  keep(entries, Entry<Table>{sweep, std::string(baseline), std::string(objective), table});
   return table;
+}
+
+Result<std::shared_ptr<const analysis::ComparisonTable>> Comparisons::get(
+    SweepId sweep, std::string_view baseline, std::string_view objective) {
+  return get_or_compute(entries_, sweep, baseline, objective,
+                        [&] { return compute(sweep, baseline, objective); });
+}
+
+Result<std::shared_ptr<const analysis::ScalingTable>> Comparisons::scaling(
+    SweepId sweep, std::string_view baseline, std::string_view objective) {
+  return get_or_compute(scalings_, sweep, baseline, objective,
+                        [&] { return compute_scaling(sweep, baseline, objective); });
 }
 
 }  // namespace tailor::engine

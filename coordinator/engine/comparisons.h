@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "coordinator/analysis/comparison.h"
+#include "coordinator/analysis/scaling.h"
 #include "storage/store.h"
 
 namespace tailor::engine {
@@ -31,35 +32,55 @@ class Comparisons {
   Result<std::shared_ptr<const analysis::ComparisonTable>> get(SweepId sweep,
                                                                std::string_view baseline,
                                                                std::string_view objective);
+  /// The scaling comparison, kept in the same way; `baseline` is a family, "" = the file's.
+  /// Errors: as `analysis::compare_scaling`; kFailedPrecondition when the sweep has no [scaling], or
+  /// when this version cannot read its file.
+  Result<std::shared_ptr<const analysis::ScalingTable>> scaling(SweepId sweep,
+                                                                std::string_view baseline,
+                                                                std::string_view objective);
   /// How many tables were computed so far.
   std::uint64_t computed() const;
 
  private:
+  template <typename Table>
   struct Entry {
     SweepId sweep;
     std::string baseline;
     std::string objective;
-    std::shared_ptr<const analysis::ComparisonTable> table;
+    std::shared_ptr<const Table> table;
   };
+  template <typename Table>
+  using Entries = std::deque<Entry<Table>>;  ///< newest last
 
+  template <typename Table>
   struct Known {
-    std::shared_ptr<const analysis::ComparisonTable> table;  ///< null = none is kept
-    bool holds = false;  ///< nothing has happened to the sweep since
+    std::shared_ptr<const Table> table;  ///< null = none is kept
+    bool holds = false;                  ///< nothing has happened to the sweep since
   };
 
-  Result<Known> known(SweepId sweep, std::string_view baseline, std::string_view objective) const;
-  std::shared_ptr<const analysis::ComparisonTable> kept(SweepId sweep, std::string_view baseline,
-                                                        std::string_view objective) const;
-  void keep(Entry entry);
+  template <typename Table>
+  Result<Known<Table>> known(const Entries<Table>& entries, SweepId sweep,
+                             std::string_view baseline, std::string_view objective) const;
+  template <typename Table>
+  void keep(Entries<Table>& entries, Entry<Table> entry);
+  template <typename Table, typename Compute>
+  Result<std::shared_ptr<const Table>> get_or_compute(Entries<Table>& entries, SweepId sweep,
+                                                      std::string_view baseline,
+                                                      std::string_view objective,
+                                                      const Compute& compute);
   /// Id of the sweep's newest event, at or after `known`.
   Result<std::uint64_t> newest_event(SweepId sweep, std::uint64_t known) const;
   Result<analysis::ComparisonTable> compute(SweepId sweep, std::string_view baseline,
                                             std::string_view objective) const;
 
+  Result<analysis::ScalingTable> compute_scaling(SweepId sweep, std::string_view baseline,
+                                                 std::string_view objective) const;
+
   const storage::Store& store_;
-  std::mutex computing_;       // held while a table is computed
-  mutable std::mutex mutex_;   // guards: entries_, computed_
-  std::deque<Entry> entries_;  // newest last
+  std::mutex computing_;      // held while a table is computed
+  mutable std::mutex mutex_;  // guards: entries_, scalings_, computed_
+  Entries<analysis::ComparisonTable> entries_;
+  Entries<analysis::ScalingTable> scalings_;
   std::uint64_t computed_ = 0;
 };
 

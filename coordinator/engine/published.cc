@@ -116,6 +116,7 @@ SweepView view_of(const core::Sweep& sweep) {
   view.infeasible_reasons = sweep.infeasible_reasons;
   view.message = core::outcome_text(sweep);
   view.baseline = sweep.spec->baseline;
+  view.scaling = !sweep.spec->scaling.families.empty();
   view.description = sweep.spec->description;
   view.objectives = sweep.spec->objectives;
   return view;

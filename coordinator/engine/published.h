@@ -30,6 +30,7 @@ struct SweepView {
   /// Why this version cannot read it; "" = it can. Then what stands in the file is not known.
   std::string unreadable;
   std::string baseline;
+  bool scaling = false;  ///< its file has a [scaling]
   std::string description;
   std::vector<std::string> objectives;
 };

@@ -310,6 +310,11 @@ Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
   return comparisons_.get(sweep, chosen, objective);
 }
 
+Result<std::shared_ptr<const analysis::ScalingTable>> Views::scaling(
+    SweepId sweep, std::string_view baseline, std::string_view objective) const {
+  return comparisons_.scaling(sweep, baseline, objective);
+}
+
 Result<core::Why> Views::why(TrialId trial) const {
   TAILOR_ASSIGN_OR_RETURN(const storage::TrialRow row, store_.trial(trial));
   if (storage::is_final(row.state)) return core::why_ended(row);

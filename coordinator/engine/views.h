@@ -109,6 +109,10 @@ class Views {
   /// others' tables before it (`Comparisons`): not for threads that answer health.
   Result<std::shared_ptr<const analysis::ComparisonTable>> compare(
       SweepId sweep, std::string_view baseline, std::string_view objective) const;
+  /// The scaling comparison; `baseline` is a family, "" = the file's. As `compare` otherwise.
+  Result<std::shared_ptr<const analysis::ScalingTable>> scaling(SweepId sweep,
+                                                                std::string_view baseline,
+                                                                std::string_view objective) const;
   /// Why the trial is in its state, and what it waits for.
   Result<core::Why> why(TrialId trial) const;
   /// These two wait for nobody.

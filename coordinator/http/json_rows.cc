@@ -39,6 +39,7 @@ Json to_json(const engine::SweepView& view) {
           {"ended_ms", view.row.ended_ms},
           {"description", view.description},
           {"baseline", view.baseline},
+          {"scaling", view.scaling},
           {"objectives", view.objectives},
           {"candidates", view.candidates},
           {"infeasible", view.row.infeasible},
@@ -159,34 +160,62 @@ Json to_json(const storage::EventRow& row) {
 
 namespace {
 
-Json comparison_row(const analysis::ComparisonRow& row, bool differences) {
+Json comparison_row(const analysis::ComparisonRow& row, const analysis::RowDetail& detail,
+                    bool differences) {
   const auto& test = row.paired.sign_flip;
-  Json out = {{"candidate", row.candidate},
-              {"name", row.name},
-              {"parameters_body", row.parameters_body},
-              {"status", analysis::row_status_name(row.status)},
-              {"mean", number(row.mean)},
-              {"finished", row.finished},
-              {"failed", row.failed},
-              {"stopped", row.stopped},
-              {"lost", row.lost},
-              {"missing", row.missing},
-              {"other_data", row.other_data},
-              {"other_version", row.other_version},
-              {"pairs", row.paired.n},
-              {"difference", row.paired.n > 0 ? number(row.paired.mean) : Json(nullptr)},
-              {"sd", number(row.paired.sd)},
-              {"ci_low", number(row.paired.ci_low)},
-              {"ci_high", number(row.paired.ci_high)},
-              {"negative", row.paired.negative},
-              {"positive", row.paired.positive},
-              {"p_sign_flip", test ? number(test->p) : Json(nullptr)},
-              {"p_draws", test ? test->draws : 0},
-              {"p_standard_error", test ? number(test->standard_error) : Json(nullptr)},
-              {"smallest_p", test ? number(test->smallest_p) : Json(nullptr)},
-              {"p_holm", number(row.p_holm)},
-              {"tokens_per_s", number(row.tokens_per_s)},
-              {"note", row.note}};
+  Json out = {
+      {"candidate", row.candidate},
+      {"name", row.name},
+      {"parameters_body", row.parameters_body},
+      {"status", analysis::row_status_name(row.status)},
+      {"mean", number(row.mean)},
+      {"finished", row.finished},
+      {"failed", row.failed},
+      {"stopped", row.stopped},
+      {"lost", row.lost},
+      {"missing", row.missing},
+      {"other_data", row.other_data},
+      {"other_version", row.other_version},
+      {"pairs", row.paired.n},
+      {"difference", row.paired.n > 0 ? number(row.paired.mean) : Json(nullptr)},
+      {"sd", number(row.paired.sd)},
+      {"ci_low", number(row.paired.ci_low)},
+      {"ci_high", number(row.paired.ci_high)},
+      {"negative", row.paired.negative},
+      {"positive", row.paired.positive},
+      {"p_sign_flip", test ? number(test->p) : Json(nullptr)},
+      {"p_draws", test ? test->draws : 0},
+      {"p_standard_error", test ? number(test->standard_error) : Json(nullptr)},
+      {"smallest_p", test ? number(test->smallest_p) : Json(nullptr)},
+      {"p_holm", number(row.p_holm)},
+      {"tokens_per_s", number(row.tokens_per_s)},
+      {"note", row.note},
+      {"primary", row.primary},
+      {"t", number(row.paired.t)},
+      {"p_t", number(row.paired.p_t)},
+      {"p_t_holm", number(row.p_t_holm)},
+      {"p_sign", row.paired.sign_test ? number(row.paired.sign_test->p) : Json(nullptr)},
+      {"p_wilcoxon", row.paired.wilcoxon ? number(row.paired.wilcoxon->p) : Json(nullptr)},
+      {"wilcoxon_exact", !row.paired.wilcoxon || row.paired.wilcoxon->exact},
+      {"p_westfall_young", number(row.p_westfall_young)},
+      {"bca_low", detail.bca ? number(detail.bca->low) : Json(nullptr)},
+      {"bca_high", detail.bca ? number(detail.bca->high) : Json(nullptr)},
+      {"bca_note", detail.bca_note},
+      {"evaluation_se", number(row.evaluation_se)},
+      {"evaluation_se_seeds", row.evaluation_se_seeds},
+      {"difference_evaluation_se_max", number(row.difference_evaluation_se_max)},
+      {"verdict", analysis::verdict_name(row.verdict.code)},
+      {"verdict_text", row.verdict.text},
+      {"detectable", number(row.verdict.detectable)},
+      {"seeds_needed", row.verdict.seeds_needed ? Json(*row.verdict.seeds_needed) : Json(nullptr)},
+      {"seeds_beyond", row.verdict.seeds_beyond}};
+  if (detail.ratio) {
+    out["ratio"] = number(detail.ratio->value);
+    out["ratio_low"] = number(detail.ratio->low);
+    out["ratio_high"] = number(detail.ratio->high);
+    out["ratio_seeds"] = detail.ratio->n;
+    out["ratio_refused"] = detail.ratio->refused;
+  }
   if (differences) {
     out["seeds"] = row.seeds;
     out["differences"] = row.differences;
@@ -194,12 +223,88 @@ Json comparison_row(const analysis::ComparisonRow& row, bool differences) {
   return out;
 }
 
+Json estimate_json(const analysis::LawEstimate& estimate) {
+  return {{"value", number(estimate.value)},
+          {"low", number(estimate.low)},
+          {"high", number(estimate.high)}};
+}
+
+Json curve_json(const std::optional<analysis::ScalingCurve>& curve) {
+  if (!curve) return nullptr;
+  Json band = Json::array();
+  for (const analysis::BandPoint& point : curve->band) {
+    band.push_back({number(point.x), number(point.loss.value), number(point.loss.low),
+                    number(point.loss.high)});
+  }
+  return {{"irreducible", estimate_json(curve->irreducible)},
+          {"coefficient", estimate_json(curve->coefficient)},
+          {"exponent", estimate_json(curve->exponent)},
+          {"unit", number(curve->unit)},
+          {"rms_residual", number(curve->rms_residual)},
+          {"band", std::move(band)},
+          {"note", curve->note}};
+}
+
+Json size_json(const analysis::ScalingSizeRow& row) {
+  return {{"size", row.size},
+          {"candidate", row.candidate},
+          {"parameters_body", row.parameters_body},
+          {"flops", number(row.flops)},
+          {"mean", number(row.mean)},
+          {"sd", number(row.sd)},
+          {"finished", row.finished},
+          {"failed", row.failed},
+          {"stopped", row.stopped},
+          {"lost", row.lost},
+          {"centre", number(row.centre)},
+          {"residual", number(row.residual)},
+          {"pairs", row.paired.n},
+          {"difference", row.paired.n > 0 ? number(row.paired.mean) : Json(nullptr)},
+          {"ci_low", number(row.paired.ci_low)},
+          {"ci_high", number(row.paired.ci_high)},
+          {"p_sign_flip", row.paired.sign_flip ? number(row.paired.sign_flip->p) : Json(nullptr)},
+          {"p_t", number(row.paired.p_t)}};
+}
+
+Json family_json(const analysis::ScalingFamily& family) {
+  Json sizes = Json::array(), gains = Json::array();
+  for (const auto& row : family.sizes) sizes.push_back(size_json(row));
+  for (const analysis::ScalingGain& gain : family.gains) {
+    gains.push_back({{"at", gain.at},
+                     {"flops", number(gain.flops)},
+                     {"gain", gain.gain ? estimate_json(*gain.gain) : Json(nullptr)},
+                     {"extrapolated", gain.extrapolated},
+                     {"undefined_share", number(gain.undefined_share)},
+                     {"note", gain.note}});
+  }
+  return {{"name", family.name},
+          {"incomplete", family.incomplete},
+          {"seeds", family.seeds},
+          {"seeds_left_out", family.seeds_left_out},
+          {"sizes", std::move(sizes)},
+          {"in_parameters", curve_json(family.in_parameters)},
+          {"in_compute", curve_json(family.in_compute)},
+          {"gain_seeds", family.gain_seeds},
+          {"gains", std::move(gains)},
+          {"verdict", analysis::scaling_verdict_name(family.verdict)},
+          {"text", family.text},
+          {"note", family.note}};
+}
+
 }  // namespace
+
+Json to_json(const analysis::ScalingTable& table) {
+  Json families = Json::array();
+  for (const auto& family : table.families) families.push_back(family_json(family));
+  return {{"baseline", table.baseline},   {"objective", table.objective},    {"seeds", table.seeds},
+          {"resamples", table.resamples}, {"families", std::move(families)}, {"notes", table.notes},
+          {"as_of", table.as_of}};
+}
 
 Json to_json(const analysis::ComparisonTable& table, const analysis::ComparisonPage& page) {
   Json rows = Json::array();
-  for (const analysis::ComparisonRow* row : page.rows) {
-    rows.push_back(comparison_row(*row, page.differences));
+  for (std::size_t i = 0; i < page.rows.size(); ++i) {
+    rows.push_back(comparison_row(*page.rows[i], page.details[i], page.differences));
   }
   return {{"baseline", table.baseline},
           {"objective", table.objective},
@@ -210,6 +315,13 @@ Json to_json(const analysis::ComparisonTable& table, const analysis::ComparisonP
           {"total", page.total},
           {"next_offset", page.next_offset},
           {"as_of", table.as_of},
+          {"primary", table.primary},
+          {"smallest_effect", number(table.smallest_effect)},
+          {"family_tests", table.family_tests},
+          {"holm_smallest_p", number(table.holm_smallest_p)},
+          {"westfall_young_smallest_p", number(table.westfall_young_smallest_p)},
+          {"westfall_young_draws", table.westfall_young_draws},
+          {"ratio_to", page.ratio_to},
           {"rows", std::move(rows)}};
 }
 

@@ -29,6 +29,7 @@ Json to_json(const storage::ProfileRow& row);
 Json to_json(const engine::WorkerView& view);
 Json to_json(const storage::EventRow& row);
 /// `page` is one of `table`.
+Json to_json(const analysis::ScalingTable& table);
 Json to_json(const analysis::ComparisonTable& table, const analysis::ComparisonPage& page);
 
 /// Bytes of the entries of one list: an answer has a few lists at most, and the dashboard asks

@@ -30,10 +30,13 @@ constexpr Route kRoutes[] = {
      "why it is in its state: a sentence, a code, since when"},
     {"GET", "/api/v1/series", "trial metric points", get_series,
      "a curve, thinned to about so many points (500; at most 10,000)"},
-    {"GET", "/api/v1/compare", "sweep baseline objective order descending offset limit differences",
-     get_compare,
+    {"GET", "/api/v1/compare",
+     "sweep baseline objective order descending offset limit differences ratio_to", get_compare,
      "a page of the paired differences from a baseline, 100 kB at most: next_offset tells the "
      "next"},
+    {"GET", "/api/v1/scaling", "sweep baseline objective", get_scaling,
+     "of a sweep with [scaling]: the law over sizes of each family, and its compute-efficiency "
+     "gain"},
     {"GET", "/api/v1/workers", "offset limit", list_workers, "a page of workers and what they run"},
     {"GET", "/api/v1/events", "after limit sweep trial tail", list_events,
      "a page of events after an id; or with tail=N the last N (of the sweep, of the trial)"},

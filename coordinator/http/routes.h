@@ -34,6 +34,7 @@ Result<Json> list_sweeps(const engine::Views& views, const Arguments& arguments)
 Result<Json> get_sweep(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_sweep_file(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_compare(const engine::Views& views, const Arguments& arguments);
+Result<Json> get_scaling(const engine::Views& views, const Arguments& arguments);
 Result<Json> list_trials(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_trial(const engine::Views& views, const Arguments& arguments);
 Result<Json> get_log(const engine::Views& views, const Arguments& arguments);

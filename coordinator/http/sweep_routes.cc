@@ -64,7 +64,17 @@ Result<Json> get_compare(const engine::Views& views, const Arguments& arguments)
   TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(text_of(request, "sweep")));
   TAILOR_ASSIGN_OR_RETURN(const auto table, views.compare(id, text_of(request, "baseline"),
                                                           text_of(request, "objective")));
+  TAILOR_ASSIGN_OR_RETURN(page.ratio_to,
+                          analysis::find_ratio(*table, text_of(request, "ratio_to")));
   return to_json(*table, analysis::page_of(*table, page));
+}
+
+Result<Json> get_scaling(const engine::Views& views, const Arguments& arguments) {
+  const Request& request = arguments.request;
+  TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(text_of(request, "sweep")));
+  TAILOR_ASSIGN_OR_RETURN(const auto table, views.scaling(id, text_of(request, "baseline"),
+                                                          text_of(request, "objective")));
+  return to_json(*table);
 }
 
 }  // namespace tailor::http

@@ -142,6 +142,7 @@ v1::Sweep to_proto(const engine::SweepView& view) {
   out.set_failed(count_of(view.counts, TrialState::kFailed));
   out.set_cancelled(count_of(view.counts, TrialState::kCancelled));
   out.set_baseline(utf8(view.baseline));
+  out.set_scaling(view.scaling);
   out.set_description(bounded(view.description));
   out.set_seeds(view.seeds);
   out.set_search_points(view.search_points);
@@ -310,10 +311,131 @@ void fill(v1::Comparison& to, const analysis::ComparisonRow& row, bool is_baseli
     to.set_smallest_p(test->smallest_p);
   }
   if (row.p_holm.has_value()) to.set_p_holm(*row.p_holm);
+  to.set_primary(row.primary);
+  if (row.paired.t.has_value()) to.set_t(*row.paired.t);
+  if (row.paired.p_t.has_value()) to.set_p_t(*row.paired.p_t);
+  if (row.p_t_holm.has_value()) to.set_p_t_holm(*row.p_t_holm);
+  to.set_negative(row.paired.negative);
+  to.set_positive(row.paired.positive);
+  if (row.paired.sign_test.has_value()) to.set_p_sign(row.paired.sign_test->p);
+  if (const auto& test = row.paired.wilcoxon) {
+    to.set_p_wilcoxon(test->p);
+    to.set_wilcoxon_exact(test->exact);
+  }
+  if (row.p_westfall_young.has_value()) to.set_p_westfall_young(*row.p_westfall_young);
+  if (row.evaluation_se.has_value()) to.set_evaluation_se(*row.evaluation_se);
+  to.set_evaluation_se_seeds(row.evaluation_se_seeds);
+  if (row.difference_evaluation_se_max.has_value()) {
+    to.set_difference_evaluation_se_max(*row.difference_evaluation_se_max);
+  }
+  to.set_verdict(std::string(analysis::verdict_name(row.verdict.code)));
+  to.set_verdict_text(utf8(row.verdict.text));
+  if (row.verdict.detectable.has_value()) to.set_detectable(*row.verdict.detectable);
+  if (row.verdict.seeds_needed.has_value()) to.set_seeds_needed(*row.verdict.seeds_needed);
+  to.set_seeds_beyond(row.verdict.seeds_beyond);
   if (row.tokens_per_s.has_value()) to.set_tokens_per_s(*row.tokens_per_s);
 }
 
+void fill(v1::Comparison& to, const analysis::RowDetail& detail) {
+  if (detail.bca.has_value()) {
+    to.set_bca_low(detail.bca->low);
+    to.set_bca_high(detail.bca->high);
+  }
+  to.set_bca_note(detail.bca_note);
+  if (!detail.ratio.has_value()) return;
+  to.set_ratio_refused(detail.ratio->refused);
+  to.set_ratio_seeds(static_cast<std::uint32_t>(detail.ratio->n));
+  if (!detail.ratio->value.has_value()) return;
+  to.set_ratio(*detail.ratio->value);
+  to.set_ratio_low(*detail.ratio->low);
+  to.set_ratio_high(*detail.ratio->high);
+}
+
+v1::ScalingEstimate to_proto(const analysis::LawEstimate& estimate) {
+  v1::ScalingEstimate out;
+  out.set_value(estimate.value);
+  if (estimate.low.has_value()) out.set_low(*estimate.low);
+  if (estimate.high.has_value()) out.set_high(*estimate.high);
+  return out;
+}
+
+v1::ScalingCurve to_proto(const analysis::ScalingCurve& curve) {
+  v1::ScalingCurve out;
+  *out.mutable_irreducible() = to_proto(curve.irreducible);
+  *out.mutable_coefficient() = to_proto(curve.coefficient);
+  *out.mutable_exponent() = to_proto(curve.exponent);
+  out.set_unit(curve.unit);
+  out.set_rms_residual(curve.rms_residual);
+  for (const analysis::BandPoint& point : curve.band) {
+    v1::ScalingBandPoint& to = *out.add_band();
+    to.set_x(point.x);
+    *to.mutable_loss() = to_proto(point.loss);
+  }
+  out.set_note(utf8(curve.note));
+  return out;
+}
+
+v1::ScalingSize to_proto(const analysis::ScalingSizeRow& row) {
+  v1::ScalingSize out;
+  out.set_size(utf8(row.size));
+  out.set_candidate(utf8(row.candidate));
+  out.set_parameters_body(row.parameters_body);
+  out.set_flops(row.flops);
+  if (row.mean.has_value()) out.set_mean(*row.mean);
+  if (row.sd.has_value()) out.set_sd(*row.sd);
+  out.set_finished(row.finished);
+  out.set_failed(row.failed);
+  out.set_stopped(row.stopped);
+  out.set_lost(row.lost);
+  if (row.centre.has_value()) out.set_centre(*row.centre);
+  if (row.residual.has_value()) out.set_residual(*row.residual);
+  out.set_pairs(static_cast<std::uint32_t>(row.paired.n));
+  if (row.paired.n > 0) out.set_difference(row.paired.mean);
+  if (row.paired.ci_low.has_value()) out.set_ci_low(*row.paired.ci_low);
+  if (row.paired.ci_high.has_value()) out.set_ci_high(*row.paired.ci_high);
+  if (row.paired.sign_flip.has_value()) out.set_p_sign_flip(row.paired.sign_flip->p);
+  if (row.paired.p_t.has_value()) out.set_p_t(*row.paired.p_t);
+  return out;
+}
+
+v1::ScalingFamily to_proto(const analysis::ScalingFamily& family) {
+  v1::ScalingFamily out;
+  out.set_name(utf8(family.name));
+  out.set_incomplete(family.incomplete);
+  out.mutable_seeds()->Add(family.seeds.begin(), family.seeds.end());
+  out.set_seeds_left_out(family.seeds_left_out);
+  for (const auto& row : family.sizes) *out.add_sizes() = to_proto(row);
+  if (family.in_parameters) *out.mutable_in_parameters() = to_proto(*family.in_parameters);
+  if (family.in_compute) *out.mutable_in_compute() = to_proto(*family.in_compute);
+  out.set_gain_seeds(family.gain_seeds);
+  for (const analysis::ScalingGain& gain : family.gains) {
+    v1::ScalingGain& to = *out.add_gains();
+    to.set_at(utf8(gain.at));
+    to.set_flops(gain.flops);
+    if (gain.gain) *to.mutable_gain() = to_proto(*gain.gain);
+    to.set_extrapolated(gain.extrapolated);
+    to.set_undefined_share(gain.undefined_share);
+    to.set_note(utf8(gain.note));
+  }
+  out.set_verdict(std::string(analysis::scaling_verdict_name(family.verdict)));
+  out.set_text(utf8(family.text));
+  out.set_note(utf8(family.note));
+  return out;
+}
+
 }  // namespace
+
+v1::CompareScalingResponse to_proto(const analysis::ScalingTable& table) {
+  v1::CompareScalingResponse out;
+  out.set_baseline(utf8(table.baseline));
+  out.set_objective(utf8(table.objective));
+  out.set_seeds(table.seeds);
+  out.set_resamples(table.resamples);
+  for (const auto& family : table.families) *out.add_families() = to_proto(family);
+  for (const std::string& note : table.notes) out.add_notes(utf8(note));
+  out.set_as_of(table.as_of);
+  return out;
+}
 
 v1::CompareResponse to_proto(const analysis::ComparisonTable& table,
                              const analysis::ComparisonPage& page) {
@@ -327,8 +449,17 @@ v1::CompareResponse to_proto(const analysis::ComparisonTable& table,
   out.set_total(page.total);
   out.set_next_offset(page.next_offset);
   out.set_as_of(table.as_of);
-  for (const analysis::ComparisonRow* row : page.rows) {
+  out.set_primary(utf8(table.primary));
+  out.set_smallest_effect(table.smallest_effect);
+  out.set_family_tests(table.family_tests);
+  out.set_holm_smallest_p(table.holm_smallest_p);
+  out.set_westfall_young_smallest_p(table.westfall_young_smallest_p);
+  out.set_westfall_young_draws(table.westfall_young_draws);
+  out.set_ratio_to(utf8(page.ratio_to));
+  for (std::size_t i = 0; i < page.rows.size(); ++i) {
+    const analysis::ComparisonRow* row = page.rows[i];
     v1::Comparison& to = *out.add_rows();
+    fill(to, page.details[i]);
     fill(to, *row, row == &table.rows.front());
     if (!page.differences) continue;
     to.mutable_differences()->Add(row->differences.begin(), row->differences.end());

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "coordinator/analysis/comparison_page.h"
+#include "coordinator/analysis/scaling.h"
 #include "coordinator/engine/views.h"
 #include "coordinator/rpc/paging.h"
 #include "storage/records.h"
@@ -37,6 +38,7 @@ v1::WorkEntry to_proto(const storage::ProfileRow& row);
 v1::Event to_proto(const storage::EventRow& row);
 v1::WorkerInfo to_proto(const engine::WorkerView& view);
 /// `page` is one of `table`.
+v1::CompareScalingResponse to_proto(const analysis::ScalingTable& table);
 v1::CompareResponse to_proto(const analysis::ComparisonTable& table,
                              const analysis::ComparisonPage& page);
 v1::QueryRow to_proto(const std::vector<storage::Cell>& row);

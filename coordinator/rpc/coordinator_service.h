@@ -51,6 +51,8 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
   grpc::ServerWriteReactor<v1::Event>* WatchEvents(Context*,
                                                    const v1::WatchEventsRequest*) override;
   Reactor* Compare(Context*, const v1::CompareRequest*, v1::CompareResponse*) override;
+  Reactor* CompareScaling(Context*, const v1::CompareScalingRequest*,
+                          v1::CompareScalingResponse*) override;
   Reactor* Query(Context*, const v1::QueryRequest*, v1::QueryResponse*) override;
   grpc::ServerWriteReactor<v1::QueryResponse>* QueryRows(Context*,
                                                          const v1::QueryRequest*) override;

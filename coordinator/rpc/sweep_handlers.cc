@@ -180,18 +180,31 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlSweep(
 grpc::ServerUnaryReactor* CoordinatorServiceImpl::Compare(Context*,
                                                           const v1::CompareRequest* request,
                                                           v1::CompareResponse* response) {
-  return answer(comparisons_, "Compare", response, options_.on_call,
-                [this, request = *request]() -> Result<v1::CompareResponse> {
-                  analysis::PageRequest page;
-                  TAILOR_ASSIGN_OR_RETURN(page.order, analysis::parse_row_order(request.order()));
-                  page.descending = request.descending();
-                  page.offset = request.offset();
-                  page.limit = request.limit();
-                  page.differences = !request.without_differences();
+  return answer(
+      comparisons_, "Compare", response, options_.on_call,
+      [this, request = *request]() -> Result<v1::CompareResponse> {
+        analysis::PageRequest page;
+        TAILOR_ASSIGN_OR_RETURN(page.order, analysis::parse_row_order(request.order()));
+        page.descending = request.descending();
+        page.offset = request.offset();
+        page.limit = request.limit();
+        page.differences = !request.without_differences();
+        TAILOR_ASSIGN_OR_RETURN(const SweepId id, find(request.sweep()));
+        TAILOR_ASSIGN_OR_RETURN(const auto table,
+                                views_.compare(id, request.baseline(), request.objective()));
+        TAILOR_ASSIGN_OR_RETURN(page.ratio_to, analysis::find_ratio(*table, request.ratio_to()));
+        return to_proto(*table, analysis::page_of(*table, page));
+      });
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceImpl::CompareScaling(
+    Context*, const v1::CompareScalingRequest* request, v1::CompareScalingResponse* response) {
+  return answer(comparisons_, "CompareScaling", response, options_.on_call,
+                [this, request = *request]() -> Result<v1::CompareScalingResponse> {
                   TAILOR_ASSIGN_OR_RETURN(const SweepId id, find(request.sweep()));
-                  TAILOR_ASSIGN_OR_RETURN(const auto table, views_.compare(id, request.baseline(),
+                  TAILOR_ASSIGN_OR_RETURN(const auto table, views_.scaling(id, request.baseline(),
                                                                            request.objective()));
-                  return to_proto(*table, analysis::page_of(*table, page));
+                  return to_proto(*table);
                 });
 }
 

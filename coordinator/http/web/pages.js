@@ -69,6 +69,59 @@ function seedsText(r, i) {
   return parts.join(', ');
 }
 
+function verdictText(r) {
+  if (r.verdict === 'not distinguishable' && r.seeds_beyond) return r.verdict + ', over 1,000 seeds needed';
+  if (r.verdict === 'not distinguishable' && r.seeds_needed > r.pairs) return r.verdict + ', about ' + count(r.seeds_needed - r.pairs) + ' more seeds needed';
+  return r.verdict;
+}
+function testsText(r) {
+  const parts = [];
+  if (r.p_t !== null) parts.push('t-test p ' + decimal(r.p_t, 3) + ', adjusted ' + decimal(r.p_t_holm, 3));
+  if (r.p_sign !== null) parts.push('sign test p ' + decimal(r.p_sign, 3));
+  if (r.p_wilcoxon !== null) parts.push('Wilcoxon p ' + decimal(r.p_wilcoxon, 3) + (r.wilcoxon_exact ? '' : ' (approximation)'));
+  parts.push(r.bca_low !== null ? 'BCa [' + signed(r.bca_low) + ', ' + signed(r.bca_high) + ']' : 'no BCa: ' + r.bca_note);
+  if (r.detectable !== null) parts.push('found with 80 % power: ' + decimal(r.detectable, 3));
+  if (r.difference_evaluation_se_max !== null) parts.push('noise of the evaluation text (SE) at most ' + decimal(r.difference_evaluation_se_max, 2));
+  return parts.join('\n');
+}
+
+function estimateText(e, digits) {
+  return decimal(e.value, digits) + (e.low === null ? '' : ' [' + decimal(e.low, digits) + ', ' + decimal(e.high, digits) + ']');
+}
+const percentText = (g) => (g >= 0 ? '+' : '') + (100 * g).toFixed(1) + ' %';
+function gainText(g) {
+  if (!g || !g.gain) return '–';
+  return percentText(g.gain.value) + (g.gain.low === null ? '' : ' [' + percentText(g.gain.low) + ', ' + percentText(g.gain.high) + ']') + (g.extrapolated ? ' *' : '');
+}
+// Laws over sizes: a curve and its band a family, and what the fit rests on.
+function scalingSection(table) {
+  const drawn = table.families.filter((f) => f.in_compute);
+  const traces = drawn.flatMap((f, i) => {
+    const band = f.in_compute.band, name = escapeLabel(f.name), color = ['#4878d0', '#ee854a', '#6acc64', '#d65f5f', '#956cb4', '#8c613c'][i % 6];
+    const edge = (k, more) => ({ x: band.map((p) => p[0]), y: band.map((p) => p[k]), mode: 'lines', type: 'scatter', line: { width: 0, color }, hoverinfo: 'skip', showlegend: false, ...more });
+    const bands = band.some((p) => p[2] === null) ? [] : [edge(2), edge(3, { fill: 'tonexty', opacity: 0.3 })];
+    return [...bands, { x: band.map((p) => p[0]), y: band.map((p) => p[1]), mode: 'lines', type: 'scatter', name, line: { color } },
+      { x: f.sizes.map((s) => s.flops), y: f.sizes.map((s) => s.mean), mode: 'markers', type: 'scatter', name: name + ', means', marker: { color }, showlegend: false }];
+  });
+  return h('section', { 'data-key': 'scaling' }, h('h2', null, 'Scaling, against ' + table.baseline),
+    table.families.filter((f) => f.text || f.note).map((f) => h('p', { 'data-key': 'scaling ' + f.name }, f.name + ': ' + [f.text, f.note].filter(Boolean).join('; '))),
+    traces.length ? chart('scaling', table.objective.replace(/_/g, ' ') + ' against training compute', traces,
+      { xaxis: { title: { text: 'training FLOPs' }, type: 'log' }, yaxis: { title: { text: escapeLabel(table.objective) } } }) : null,
+    h('div', { class: 'scroll' }, h('table', null,
+      h('caption', null, 'L(x) = E + A (x / unit)^−α with 95 % intervals; compute gain: how much more compute ' + table.baseline + ' needs for the same loss (* = beyond its sizes).'),
+      h('thead', null, h('tr', null, ...['Family', 'Size'].map((t) => h('th', { scope: 'col' }, t)), ...['Body parameters', 'FLOPs', 'Seeds', 'Mean', 'Difference', 'Interval', 'Compute gain'].map((t) => h('th', { scope: 'col', class: 'num' }, t)))),
+      h('tbody', null, table.families.flatMap((f) => f.sizes.map((s) => h('tr', { 'data-key': 'scaling ' + s.candidate }, h('td', null, f.name), h('td', null, s.size),
+        num(count(s.parameters_body)), num(s.flops.toExponential(2)), num(s.finished + (s.failed ? ', ' + s.failed + ' failed' : '') + (s.stopped ? ', ' + s.stopped + ' stopped' : '')),
+        num(decimal(s.mean)), num(s.difference === null ? '' : signed(s.difference)), num(s.ci_low === null ? '' : '[' + signed(s.ci_low) + ', ' + signed(s.ci_high) + ']'),
+        num(gainText(f.gains.find((g) => g.at === s.size))))))))),
+    h('div', { class: 'scroll' }, h('table', null,
+      h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Law'), ...['E', 'A', 'α', 'unit', 'Seeds'].map((t) => h('th', { scope: 'col', class: 'num' }, t)), h('th', { scope: 'col' }, 'Note'))),
+      h('tbody', null, table.families.flatMap((f) => [['in parameters', f.in_parameters], ['in compute', f.in_compute]].filter(([, law]) => law).map(([kind, law]) =>
+        h('tr', { 'data-key': 'law ' + f.name + kind }, h('td', null, f.name + ', ' + kind), num(estimateText(law.irreducible, 4)), num(estimateText(law.coefficient, 3)), num(estimateText(law.exponent, 3)),
+          num(law.unit.toExponential(2)), num(f.seeds.length), h('td', null, law.note))))))),
+    table.notes.map((note) => h('p', { class: 'muted', 'data-key': note }, note)));
+}
+
 function comparison(table, seeds, query) {
   const widest = Math.max(...table.rows.flatMap((r) => [r.ci_low, r.ci_high]).filter((v) => v !== null).map(Math.abs), 0);
   const offset = Math.max(0, parseInt(query.coffset || '0', 10) || 0);
@@ -85,11 +138,13 @@ function comparison(table, seeds, query) {
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Candidate'), h('th', { scope: 'col', class: 'num' }, 'Body parameters'),
         h('th', { scope: 'col', class: 'num' }, 'Mean'), h('th', { scope: 'col', class: 'num' }, 'Difference'), h('th', { scope: 'col' }, 'Interval'),
         h('th', { scope: 'col' }, h('span', { class: 'muted' }, 'better ← 0 → worse')), h('th', { scope: 'col', class: 'num' }, 'Seeds'),
-        h('th', { scope: 'col', class: 'num' }, 'p'), h('th', { scope: 'col', class: 'num' }, 'p (Holm)'), h('th', { scope: 'col', class: 'num' }, 'Tokens/s'))),
+        h('th', { scope: 'col', class: 'num' }, 'p'), h('th', { scope: 'col', class: 'num' }, 'p (Holm)'),
+        h('th', { scope: 'col', class: 'num', title: 'Westfall and Young: joint sign flips over the family' }, 'p (W–Y)'), h('th', { scope: 'col' }, 'Verdict'), h('th', { scope: 'col', class: 'num' }, 'Tokens/s'))),
       h('tbody', null, table.rows.map((r) => {
         const base = isBaseline(r);
         return h('tr', { class: base ? 'baseline' : null, 'data-key': 'c' + r.candidate },
           h('td', { title: r.note || null }, r.name, base ? h('span', { class: 'muted' }, ' (baseline)') : null,
+            r.primary ? h('span', { class: 'muted', title: 'Marked in the sweep file: its p is not adjusted' }, ' (primary)') : null,
             r.candidate === table.best ? h('span', { class: 'muted' }, ' (best)') : null,
             r.status === 'incomplete' ? h('span', { class: 'bad', title: r.note }, ' incomplete') : null), num(count(r.parameters_body)), num(decimal(r.mean)),
           num(base ? '' : signed(r.difference), { title: r.differences.map((d, k) => 'seed ' + r.seeds[k] + ': ' + signed(d)).join('\n') }),
@@ -97,7 +152,8 @@ function comparison(table, seeds, query) {
             : '[' + signed(r.ci_low) + ', ' + signed(r.ci_high) + ']'),
           h('td', null, intervalPicture(r, widest)),
           num(seedsText(r, base ? 0 : 1), { title: r.note || null }),
-          num(base ? '' : decimal(r.p_sign_flip, 3) + (r.p_draws ? ' ±' + decimal(r.p_standard_error) : '')), num(base ? '' : decimal(r.p_holm, 3)), num(r.tokens_per_s === null ? '–' : count(Math.round(r.tokens_per_s))));
+          num(base ? '' : decimal(r.p_sign_flip, 3) + (r.p_draws ? ' ±' + decimal(r.p_standard_error) : '')), num(base ? '' : decimal(r.p_holm, 3)), num(base ? '' : decimal(r.p_westfall_young, 3)),
+          h('td', { title: base ? null : r.verdict_text + '\n' + testsText(r) }, verdictText(r)), num(r.tokens_per_s === null ? '–' : count(Math.round(r.tokens_per_s))));
       })))));
 }
 
@@ -135,9 +191,10 @@ const escapeLabel = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;').
 pages.sweep = async ([reference], query) => {
   const { sweep, file, file_bytes: fileBytes } = await api('sweeps/' + encodeURIComponent(reference), { limit: 1 });
   const offset = Math.max(0, parseInt(query.offset || '0', 10) || 0);
-  const [list, table] = await Promise.all([
+  const [list, table, scaling] = await Promise.all([
     api('trials', { sweep: sweep.id, state: query.state, order: query.order, descending: query.descending, offset, limit: PAGE }),
     sweep.baseline ? api('compare', { sweep: sweep.id, order: query.corder, offset: query.coffset, limit: COMPARED }).catch(() => null) : null,
+    sweep.scaling ? api('scaling', { sweep: sweep.id }).catch(() => null) : null,
   ]);
   const drawn = await curves(list.trials, query);
   const t = sweep.trials;
@@ -152,6 +209,7 @@ pages.sweep = async ([reference], query) => {
       ['Priority', sweep.priority], ['Submitted', when(sweep.created_ms)], ['Ended', sweep.ended_ms ? when(sweep.ended_ms) : null]]),
     progress(t),
     table ? comparison(table, sweep.seeds, query) : null,
+    scaling ? scalingSection(scaling) : null,
     h('h2', null, 'Curves'),
     h('div', { class: 'tools' },
       drawn.metrics.length ? choose('Metric', 'metric', drawn.metric, drawn.metrics.map((m) => [m, m])) : null,

@@ -114,5 +114,47 @@ TEST(ComparisonPage, WithoutDifferencesMoreRowsFit) {
   EXPECT_GT(page_of(table, request).rows.size(), with);
 }
 
+TEST(ComparisonPage, BootstrapIntervalsAreOfTheRowsOfThePage) {
+  const ComparisonTable table = table_of(5, 8);
+  const ComparisonPage page = page_of(table, {});
+  ASSERT_EQ(page.details.size(), page.rows.size());
+  EXPECT_FALSE(page.details[0].bca.has_value()) << "the baseline has no difference";
+  ASSERT_TRUE(page.details[1].bca.has_value());
+  EXPECT_LT(page.details[1].bca->low, page.rows[1]->paired.mean);
+  EXPECT_GT(page.details[1].bca->high, page.rows[1]->paired.mean);
+  EXPECT_THAT(page_of(table_of(1, 5), {}).details[1].bca_note,
+              testing::HasSubstr("a bootstrap interval needs 6 pairs"));
+}
+
+TEST(ComparisonPage, RatiosOfGainsHaveFiellersIntervalOrAreRefused) {
+  ComparisonTable table = table_of(3, 0);
+  const auto set = [&](std::size_t row, std::vector<double> d) {
+    table.rows[row].differences = d;
+    table.rows[row].seeds = {1, 2, 3, 4, 5};
+    table.rows[row].paired = summarize_pairs(d);
+  };
+  set(1, {-.019, -.024, -.013, -.021, -.016});
+  set(2, {-.006, -.009, -.004, -.008, -.005});
+  set(3, {-.006, .009, -.004, .008, -.005});
+  PageRequest request;
+  request.ratio_to = find_ratio(table, table.rows[2].name).value();
+  ComparisonPage page = page_of(table, request);
+  EXPECT_EQ(page.ratio_to, table.rows[2].name);
+  EXPECT_FALSE(page.details[0].ratio.has_value());
+  EXPECT_NEAR(page.details[1].ratio->value.value(), 2.90625, 1e-12);
+  EXPECT_NEAR(page.details[1].ratio->high.value(), 3.536072012552712, 1e-9);
+  request.ratio_to = find_ratio(table, table.rows[3].name).value();
+  page = page_of(table, request);
+  EXPECT_FALSE(page.details[1].ratio->value.has_value());
+  EXPECT_THAT(page.details[1].ratio->refused, testing::HasSubstr("cannot be told from 0"));
+  table.rows[3].status = RowStatus::kIncomplete;
+  EXPECT_THAT(page_of(table, request).details[1].ratio->refused,
+              testing::HasSubstr("a seed failed"));
+  EXPECT_THAT(find_ratio(table, "base").error().message(), testing::HasSubstr("whose gain is 0"));
+  EXPECT_THAT(find_ratio(table, "candidat 999").error().message(),
+              testing::HasSubstr("did you mean"));
+  EXPECT_FALSE(find_ratio(table, "").value().has_value());
+}
+
 }  // namespace
 }  // namespace tailor::analysis

@@ -7,12 +7,18 @@
 #include <cmath>
 #include <limits>
 
+#include "base/clock.h"
+#include "base/rng.h"
+#include "coordinator/analysis/westfall_young.h"
+
 namespace tailor::analysis {
 namespace {
 
 using storage::CandidateRow;
 using storage::TrialRow;
 using storage::TrialState;
+using testing::AllOf;
+using testing::HasSubstr;
 
 CandidateRow candidate(std::uint32_t index, const std::string& name) {
   CandidateRow row;
@@ -294,6 +300,115 @@ TEST(Comparison, NamesTheNearestCandidateForAWrongBaseline) {
   EXPECT_EQ(wrong.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(wrong.error().message(), testing::HasSubstr("did you mean \"conventional\""));
   EXPECT_THAT(compare(candidates, {}, {}, "").error().message(), testing::HasSubstr("baseline"));
+}
+
+/// "base" and `rules` rules with `seeds` seeds; the first is better by .02, the others equal.
+struct Rules {
+  Rules(std::uint32_t rules, std::uint64_t seeds) {
+    Rng rng(19);
+    candidates.push_back(candidate(0, "base"));
+    for (std::uint32_t i = 1; i <= rules; ++i) {
+      candidates.push_back(candidate(i, "rule " + std::to_string(i)));
+    }
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      const double shared = 0.05 * rng.normal();
+      for (std::uint32_t i = 0; i <= rules; ++i) {
+        TrialRow row = completed(i, seed, 3 + shared + 0.002 * rng.normal() - (i == 1 ? 0.02 : 0));
+        row.id = TrialId{trials.size() + 1};
+        row.final_values["validation_loss_se"] = i == 0 ? 0.003 : 0.004;
+        trials.push_back(row);
+      }
+    }
+  }
+  std::vector<CandidateRow> candidates;
+  std::vector<TrialRow> trials;
+};
+
+TEST(ComparisonFamily, ThePrimaryComparisonIsNotAdjustedAndNoTestOfTheFamily) {
+  const Rules rules(11, 5);
+  const auto plain = compare(rules.candidates, rules.trials, {}, "base").value();
+  EXPECT_EQ(plain.family_tests, 11u);
+  EXPECT_DOUBLE_EQ(plain.rows[1].p_holm.value(), 11 * 0.0625);
+  const auto marked = compare(rules.candidates, rules.trials, {}, "base", "", {"rule 1"}).value();
+  EXPECT_EQ(marked.primary, "rule 1");
+  EXPECT_EQ(marked.family_tests, 10u);
+  EXPECT_TRUE(marked.rows[1].primary);
+  EXPECT_FALSE(marked.rows[2].primary);
+  EXPECT_DOUBLE_EQ(marked.rows[1].p_holm.value(), 0.0625);
+  EXPECT_DOUBLE_EQ(marked.rows[1].p_t_holm.value(), marked.rows[1].paired.p_t.value());
+  EXPECT_EQ(marked.rows[1].verdict.code, VerdictCode::kLower);
+  EXPECT_THAT(marked.rows[1].verdict.text, HasSubstr("the primary comparison, not adjusted"));
+  EXPECT_THAT(marked.notes, testing::Contains(HasSubstr("\"rule 1\" is the primary comparison")));
+}
+
+TEST(ComparisonFamily, SaysThatHolmCanNeverReachFivePercentAndWhatCould) {
+  const Rules rules(12, 5);
+  const auto table = compare(rules.candidates, rules.trials, {}, "base").value();
+  EXPECT_DOUBLE_EQ(table.holm_smallest_p, 0.75);
+  EXPECT_DOUBLE_EQ(table.westfall_young_smallest_p, 0.0625);
+  EXPECT_DOUBLE_EQ(table.rows[1].p_westfall_young.value(), 0.0625);
+  EXPECT_THAT(table.notes,
+              testing::Contains(AllOf(HasSubstr("cannot go below 0.75"),
+                                      HasSubstr("never reach 0.05"), HasSubstr("from n = 9 on"))));
+  const Rules many(12, 9);
+  const auto enough = compare(many.candidates, many.trials, {}, "base").value();
+  EXPECT_LE(enough.rows[1].p_holm.value(), 0.05);
+}
+
+TEST(ComparisonFamily, ANoteSaysWhenThePrimaryComparisonIsNotThere) {
+  const Rules rules(2, 3);
+  EXPECT_THAT(compare(rules.candidates, rules.trials, {}, "base", "", {"rule 9"}).value().notes,
+              testing::Contains(HasSubstr("is no candidate here")));
+  EXPECT_THAT(compare(rules.candidates, rules.trials, {}, "rule 1", "", {"rule 1"}).value().notes,
+              testing::Contains(HasSubstr("here it is the baseline")));
+}
+
+TEST(ComparisonNoise, TheEvaluationsErrorStandsBesideTheSpreadOverSeeds) {
+  Rules rules(2, 4);
+  const auto table = compare(rules.candidates, rules.trials, {}, "base").value();
+  EXPECT_NEAR(table.rows[0].evaluation_se.value(), 0.003, 1e-12);
+  EXPECT_NEAR(table.rows[1].evaluation_se.value(), 0.004, 1e-12);
+  EXPECT_NEAR(table.rows[1].difference_evaluation_se_max.value(), 0.007, 1e-12);
+  EXPECT_FALSE(table.rows[0].difference_evaluation_se_max.has_value());
+  for (TrialRow& trial : rules.trials) trial.final_values.erase("validation_loss_se");
+  const auto unknown = compare(rules.candidates, rules.trials, {}, "base").value();
+  EXPECT_FALSE(unknown.rows[1].evaluation_se.has_value()) << "absent, never 0";
+  EXPECT_THAT(unknown.notes, testing::Contains(HasSubstr("of 12 of 12 finished seeds the noise")));
+}
+
+TEST(ComparisonFamily, FailedSeedsOfTheBaselineAreSaid) {
+  Rules rules(2, 4);
+  rules.trials[0] = failed_with(0, 1, "nan");
+  const auto table = compare(rules.candidates, rules.trials, {}, "base").value();
+  EXPECT_THAT(table.notes, testing::Contains(HasSubstr("the baseline is incomplete: 1 of its 4")));
+  EXPECT_EQ(table.rows[1].paired.n, 3u);
+}
+
+TEST(ComparisonFamily, AnIncompleteRowHasNoTestAtAll) {
+  Rules rules(2, 6);
+  rules.trials[1] = failed_with(1, 1, "oom");
+  const auto table = compare(rules.candidates, rules.trials, {}, "base").value();
+  const ComparisonRow& row = table.rows[1];
+  EXPECT_EQ(row.verdict.code, VerdictCode::kIncomplete);
+  for (const auto& p : {row.paired.p_t, row.p_holm, row.p_t_holm, row.p_westfall_young}) {
+    EXPECT_FALSE(p.has_value());
+  }
+  EXPECT_FALSE(row.paired.sign_test.has_value());
+  EXPECT_FALSE(row.paired.wilcoxon.has_value());
+  EXPECT_EQ(table.family_tests, 1u);
+}
+
+TEST(ComparisonCost, ThreeHundredThousandTrialsOfTwelveThousandCandidates) {
+  // 4 s optimised on a quiet machine; a machine under load and an unoptimised build get 120 s.
+  const Rules rules(11'999, 25);
+  const SystemClock clock;
+  const MonotonicMs begin = clock.now_ms();
+  const auto table = compare(rules.candidates, rules.trials, {}, "base", "", {"rule 1"}).value();
+  EXPECT_LT(clock.now_ms() - begin, 120'000);
+  EXPECT_EQ(table.rows.size(), 12'000u);
+  EXPECT_EQ(table.family_tests, 11'998u);
+  EXPECT_GE(table.westfall_young_draws, kJointDrawsMin);
+  EXPECT_LE(table.westfall_young_draws * 300'000, kJointWork + 300'000);
 }
 
 }  // namespace

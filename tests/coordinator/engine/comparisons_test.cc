@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "coordinator/core/json.h"
 #include "storage/memory_store.h"
+#include "sweep/candidate.h"
+#include "tests/sweep/sweep_text.h"
 
 namespace tailor::engine {
 namespace {
@@ -145,6 +148,88 @@ TEST_F(ComparisonsTest, FourHundredCandidatesOfTwentyFiveSeedsTakeNoSeconds) {
   EXPECT_EQ(table->rows.size(), 400u);
   EXPECT_EQ(table->rows[399].paired.sign_flip->draws, 0u) << "25 seeds are exact";
   EXPECT_EQ(table->best, 399u);
+}
+
+TEST_F(ComparisonsTest, ThePrimaryComparisonComesFromTheStoredFile) {
+  fill(3, 4);
+  storage::SweepRow sweep = store_.sweep(SweepId{1}).value();
+  // Not a whole sweep file: what else stands there does not matter.
+  sweep.toml = "[compare]\nprimary = \"c2\"\nsmallest_effect = 0.5\n";
+  ASSERT_TRUE(store_.commit(std::vector<Mutation>{sweep}).is_ok());
+  const auto table = comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_TRUE(table->rows[2].primary);
+  EXPECT_EQ(table->family_tests, 1u);
+  EXPECT_EQ(table->smallest_effect, 0.5);
+  sweep.toml = "[compare]\nprimary = 7\n";
+  ASSERT_TRUE(store_.commit(std::vector<Mutation>{sweep}).is_ok());
+  happen();
+  const auto unread = comparisons_.get(SweepId{1}, "c0", "").value();
+  EXPECT_FALSE(unread->rows[2].primary);
+  EXPECT_THAT(unread->notes.back(), testing::HasSubstr("cannot be read"));
+}
+
+TEST_F(ComparisonsTest, TheScalingComparisonReadsSizesFromTheRowsAndIsKept) {
+  sweep::SweepText text;
+  text.top = "name = \"s\"\n";
+  text.architecture =
+      "[architecture]\nhead_dim = 32\nvocab_size = 512\nd_h_ratio = 4\nffn.kind = \"swiglu\"\n";
+  text.budget = "[budget]\nparameters = \"of each size\"\n";
+  text.candidates =
+      "[scaling]\n[[scaling.family]]\nname = \"a\"\n"
+      "[[scaling.family]]\nname = \"b\"\nffn = { kind = \"hourglass\", k = 2 }\n"
+      "[[scaling.family]]\nname = \"same as a\"\n";
+  for (const int layers : {2, 4, 8}) {
+    text.candidates += "[[scaling.size]]\nname = \"" + std::to_string(layers) +
+                       "\"\nd_model = 64\nlayers = " + std::to_string(layers) + "\n";
+  }
+  const sweep::Spec spec = sweep::parse_or_die(text);
+  fill(0, 0);
+  storage::SweepRow sweep = store_.sweep(SweepId{1}).value();
+  sweep.toml = text.text();
+  sweep.base_dir = "/base";
+  std::vector<Mutation> batch{sweep};
+  std::uint64_t id = 0;
+  std::uint32_t index = 0;
+  for (const sweep::Candidate& candidate : sweep::resolve_named(spec).value()) {
+    if (candidate.name.starts_with("same")) continue;  // trained once, as "a"
+    storage::CandidateRow row;
+    row.sweep = SweepId{1};
+    row.index = index++;
+    row.name = candidate.name;
+    row.point_json = core::point_to_json(candidate.point);
+    row.architecture_json = shape::canonical_json(candidate.architecture);
+    row.hash = candidate.hash;
+    row.parameters_body = candidate.counts.body;
+    batch.emplace_back(row);
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) add(batch, ++id, row.index, seed, "data");
+  }
+  ASSERT_TRUE(store_.commit(batch).is_ok());
+  happen();
+  const auto table = comparisons_.scaling(SweepId{1}, "", "").value();
+  ASSERT_EQ(table->families.size(), 3u);
+  EXPECT_EQ(table->baseline, "a");
+  const auto& size = table->families[0].sizes[1];
+  EXPECT_EQ(size.parameters_body, 16 * 64 * 64 * 4);
+  // 3 (2 body + 2 V d + 2 L T H e) a token, 2 tokens a parameter (as plan_test.cc).
+  const double body = 16.0 * 64 * 64 * 4;
+  EXPECT_DOUBLE_EQ(size.flops, 3 * (2 * body + 2.0 * 512 * 64 + 2.0 * 4 * 128 * 64) * 2 * body);
+  EXPECT_EQ(size.finished, 3u);
+  EXPECT_EQ(table->families[2].sizes[1].candidate, "a @ 4") << "one architecture, trained once";
+  EXPECT_EQ(table->families[2].sizes[1].finished, 3u);
+  EXPECT_EQ(comparisons_.scaling(SweepId{1}, "", "").value(), table);
+  EXPECT_EQ(comparisons_.computed(), 1u);
+  EXPECT_EQ(comparisons_.scaling(SweepId{1}, "c", "").error().code(), Code::kInvalidArgument);
+}
+
+TEST_F(ComparisonsTest, ASweepWithoutScalingSaysSo) {
+  fill(2, 2);
+  storage::SweepRow sweep = store_.sweep(SweepId{1}).value();
+  sweep.toml = sweep::SweepText().text();
+  sweep.base_dir = "/base";
+  ASSERT_TRUE(store_.commit(std::vector<Mutation>{sweep}).is_ok());
+  const auto none = comparisons_.scaling(SweepId{1}, "", "");
+  EXPECT_EQ(none.error().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(none.error().message(), testing::HasSubstr("has no [scaling]"));
 }
 
 TEST_F(ComparisonsTest, ASweepWithoutCandidatesIsAnErrorWithWords) {

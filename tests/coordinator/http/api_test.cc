@@ -354,6 +354,30 @@ TEST_F(ApiTest, ComparesPairedBySeed) {
   EXPECT_FALSE(page.at("rows").at(0).contains("differences"));
 }
 
+TEST_F(ApiTest, ARowHasEveryTestItsVerdictAndARatioWhenAsked) {
+  submit("taper");
+  run_all();
+  const auto table = json("/api/v1/compare?sweep=taper");
+  const auto& row = table.at("rows").at(1);
+  EXPECT_EQ(row.at("p_sign"), 0.5);
+  EXPECT_EQ(row.at("p_wilcoxon"), 0.5);
+  EXPECT_EQ(row.at("p_westfall_young"), 0.5);
+  EXPECT_TRUE(row.at("bca_low").is_null());
+  EXPECT_THAT(row.at("bca_note").get<std::string>(), testing::HasSubstr("needs 6 pairs"));
+  EXPECT_FALSE(row.at("verdict").get<std::string>().empty());
+  EXPECT_THAT(row.at("verdict_text").get<std::string>(), testing::HasSubstr("n = 2"));
+  EXPECT_EQ(table.at("smallest_effect"), 0.02);
+  EXPECT_EQ(table.at("primary"), "");
+  EXPECT_FALSE(row.contains("ratio"));
+  const std::string name = row.at("name");
+  const auto divided = json("/api/v1/compare?sweep=taper&ratio_to=" + name);
+  EXPECT_EQ(divided.at("ratio_to"), name);
+  EXPECT_TRUE(divided.at("rows").at(1).contains("ratio"));
+  EXPECT_EQ(get("/api/v1/compare?sweep=taper&ratio_to=nobody").status, 400);
+  EXPECT_EQ(json("/api/v1/sweeps/taper").at("sweep").at("scaling"), false);
+  EXPECT_THAT(get("/api/v1/scaling?sweep=taper").body, testing::HasSubstr("has no [scaling]"));
+}
+
 TEST_F(ApiTest, NoPageOfAComparisonIsOver100Kilobytes) {
   // 2,000 candidates x 25 seeds, put into the store as if an earlier coordinator had run them.
   std::vector<storage::Mutation> batch;

@@ -311,6 +311,7 @@ TEST_F(Bounded, EveryCallThatThereIsHasATestHere) {
       {"Query", "AQuerysRowsComeInPieces"},
       {"QueryRows", "AQuerysRowsComeInPieces"},
       {"Compare", "tests/coordinator/analysis: pages of 100 kB"},
+      {"CompareScaling", "16 families of 16 sizes: tests/coordinator/analysis/scaling_test.cc"},
       {"SubmitSweep", "a few numbers"},
       {"ControlSweep", "one sweep without its candidates"},
       {"Explain", "protocol::cut"},

@@ -283,6 +283,17 @@ TEST_F(ServerTest, AWorkerRunsASweepToItsPairedTable) {
   EXPECT_EQ(table.rows(1).status(), "complete");
   EXPECT_EQ(table.best(), table.rows(1).candidate());
   EXPECT_EQ(table.next_offset(), 0u);
+  EXPECT_DOUBLE_EQ(table.rows(1).p_westfall_young(), 0.5);
+  EXPECT_DOUBLE_EQ(table.rows(1).p_wilcoxon(), 0.5);
+  EXPECT_NE(table.rows(1).verdict_text().find("n = 2"), std::string::npos);
+  EXPECT_DOUBLE_EQ(table.smallest_effect(), 0.02);
+  compare.set_ratio_to("nobody");
+  EXPECT_EQ(call(&Stub::Compare, compare, &table).error_code(), grpc::INVALID_ARGUMENT);
+  compare.clear_ratio_to();
+  v1::CompareScalingRequest scaling;
+  scaling.mutable_sweep()->set_name("taper");
+  v1::CompareScalingResponse laws;
+  EXPECT_EQ(call(&Stub::CompareScaling, scaling, &laws).error_code(), grpc::FAILED_PRECONDITION);
   compare.set_limit(1);
   ASSERT_TRUE(call(&Stub::Compare, compare, &table).ok());
   EXPECT_EQ(table.rows_size(), 1);
