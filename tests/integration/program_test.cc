@@ -57,6 +57,38 @@ TEST_F(Program, ASweepRunsToItsEndAndIsCompared) {
   EXPECT_EQ(log.exit_code, 0) << log.err;
 }
 
+TEST_F(Program, AScalingSweepRunsIsPlannedComparedAndFitted) {
+  cluster_.start_worker("node", 2);
+  std::string extra =
+      "[compare]\nprimary = \"stack @ L\"\nexpected_sd = 0.01\n"
+      "[scaling]\n[[scaling.family]]\nname = \"plain\"\n"
+      "[[scaling.family]]\nname = \"stack\"\nffn = { kind = \"hourglass\", k = 2 }\n";
+  for (const int layers : {1, 2, 4}) {
+    extra += fmt::format("[[scaling.size]]\nname = \"{}\"\nlayers = {}\n",
+                         layers == 4 ? "L" : std::to_string(layers), layers);
+  }
+  const std::string file = cluster_.write_sweep("sizes", 1, 2, extra);
+  const auto plan = cluster_.tailor_json({"plan", file});
+  EXPECT_EQ(plan["compare"]["primary"], "stack @ L");
+  EXPECT_TRUE(plan["compare"]["seeds_needed"].is_number());
+  const CommandResult watched = cluster_.tailor({"submit", file, "--watch"}, 60);
+  EXPECT_EQ(watched.exit_code, 0) << watched.err;
+  const auto compared = cluster_.tailor_json({"compare", "sizes", "--ratio-to", "plain @ 2"});
+  EXPECT_EQ(compared["primary"], "stack @ L");
+  EXPECT_EQ(compared["ratio_to"], "plain @ 2");
+  const auto laws = cluster_.tailor_json({"scaling", "sizes"});
+  ASSERT_EQ(laws["families"].size(), 2u);
+  EXPECT_EQ(laws["families"][0]["sizes"][0]["candidate"], "c0") << "the same as \"plain @ 1\"";
+  EXPECT_EQ(laws["families"][0]["sizes"][0]["finished"], 2);
+  EXPECT_EQ(laws["families"][1]["seeds"].size(), 2u);
+  EXPECT_TRUE(laws["families"][1]["in_compute"]["exponent"].is_object());
+  for (const char* command : {"compare", "scaling"}) {
+    const CommandResult text = cluster_.tailor({command, "sizes"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_NE((text.out + text.err).find("n = 2"), std::string::npos) << text.out << text.err;
+  }
+}
+
 TEST_F(Program, ABadSweepFileIsNamedByPositionAndNothingIsSubmitted) {
   const std::string path = (cluster_.dir() / "bad.toml").string();
   ASSERT_TRUE(write_file_atomic(path, "name = \"bad\"\n[train]\ntokenz = 5\n").is_ok());

@@ -58,9 +58,9 @@ TEST(PowerLaw, LossesThatDoNotFallHaveNoExponent) {
 TEST(HuberCentre, IsTheMeanOfWhatIsNearAndHardlyMovedByOneThatIsFar) {
   EXPECT_NEAR(huber_centre(std::vector<double>{1, 2, 3, 4}, 10), 2.5, 1e-12);
   EXPECT_NEAR(huber_centre(std::vector<double>{1, 2, 6}, 0), 3, 1e-12);
-  // Solves sum of psi = 0: (3.40 - c) + (3.41 - c) + (3.42 - c) + (3.43 - c) + 1.345 x .01 = 0.
-  EXPECT_NEAR(huber_centre(std::vector<double>{3.40, 3.41, 3.42, 3.43, 9.0}, 0.01),
-              3.415 + 0.01345 / 4, 2e-3);
+  // 3.40 and 9.0 are beyond 1.345 x .01 of the centre c and weigh -.01345 and +.01345, so
+  // (3.41 - c) + (3.42 - c) + (3.43 - c) = 0.
+  EXPECT_NEAR(huber_centre(std::vector<double>{3.40, 3.41, 3.42, 3.43, 9.0}, 0.01), 3.42, 1e-9);
 }
 
 /// Losses of a baseline and of a family that needs `gain` less compute, with a part of the noise
