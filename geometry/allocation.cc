@@ -840,34 +840,6 @@ Result<IntegerAllocation> allocate_integer(const AllocationProblem& problem, std
   return result;
 }
 
-std::vector<double> width_errors(const AllocationProblem& problem, const Allocation& allocation,
-                                 std::span<const double> log_work_errors) {
-  const auto layers = prepare(problem);
-  TAILOR_CHECK(layers.has_value() && allocation.widths.size() == layers->count &&
-               log_work_errors.size() == layers->count);
-  const auto is_free = [&](std::size_t l) {
-    return allocation.states[l] == LayerState::kFree && layers->has_signal(l);
-  };
-  std::vector<double> omega(layers->count, 0.0);
-  double total = 0;
-  for (std::size_t l = 0; l < layers->count; ++l) {
-    if (is_free(l)) omega[l] = layers->c[l] * allocation.widths[l] / (layers->a[l] + 1);
-    total += omega[l];
-  }
-  std::vector<double> result(layers->count, 0.0);
-  for (std::size_t l = 0; l < layers->count; ++l) {
-    if (!is_free(l)) continue;
-    double variance = 0;
-    for (std::size_t k = 0; k < layers->count; ++k) {
-      if (!is_free(k)) continue;
-      const double derivative = (k == l ? 1 : 0) - omega[k] / total;
-      variance += derivative * derivative * log_work_errors[k] * log_work_errors[k];
-    }
-    result[l] = allocation.widths[l] * std::sqrt(variance) / (layers->a[l] + 1);
-  }
-  return result;
-}
-
 double exponent_from_dimension(ExponentRule rule, double dimension, double model_width,
                                double smoothness) {
   TAILOR_CHECK(std::isfinite(dimension) && model_width >= 1 && smoothness > 0);

@@ -99,14 +99,6 @@ struct IntegerAllocation {
 Result<IntegerAllocation> allocate_integer(const AllocationProblem& problem,
                                            std::int64_t quantum = 64, double tolerance = 1e-5);
 
-/// Standard errors of the widths from those of log beta (independent across layers),
-/// to first order:
-///   d log w_l = (d log beta_l - d log mu) / (a_l + 1) on free layers, else 0,
-///   d log mu = sum_F omega_k d log beta_k / sum_F omega_k,  omega_k = c_k w_k / (a_k + 1).
-/// REQUIRES: `allocation` solves `problem`; one error a layer.
-std::vector<double> width_errors(const AllocationProblem& problem, const Allocation& allocation,
-                                 std::span<const double> log_work_errors);
-
 /// How an exponent follows from the intrinsic dimension d, clipped to [1, model_width].
 enum class ExponentRule {
   kTwoOverD,              ///< 2 / d: squared error of Lipschitz targets

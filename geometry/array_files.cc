@@ -157,6 +157,32 @@ Result<Stack> read_stack(StackFile& from) {
   return stack;
 }
 
+Result<std::vector<std::int64_t>> read_sequences(const std::string& path, std::size_t points) {
+  TAILOR_ASSIGN_OR_RETURN(NpyFile file, NpyFile::open(path));
+  if (file.type() == NpyType::kF4 || file.type() == NpyType::kF8) {
+    return refused(
+        fmt::format("{}: the sequences of tokens are integers (i4, i8 or u2); this array holds {}",
+                    path, npy_type_name(file.type())));
+  }
+  if (file.shape().size() != 1 || file.size() != points) {
+    return refused(fmt::format(
+        "{}: expected one sequence number for each of {} tokens, shape ({}); this array "
+        "has {} dimensions and {} numbers",
+        path, points, points, file.shape().size(), file.size()));
+  }
+  TAILOR_ASSIGN_OR_RETURN(const std::vector<double> numbers, file.doubles());
+  std::vector<std::int64_t> sequences;
+  sequences.reserve(points);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    // Beyond 2^53 two different ones could look the same.
+    if (!(std::abs(numbers[i]) <= 0x1p53)) {
+      return refused(fmt::format("{}: the sequence of token {} is beyond 2^53", path, i));
+    }
+    sequences.push_back(static_cast<std::int64_t>(numbers[i]));
+  }
+  return sequences;
+}
+
 std::vector<bool> zero_points(const Cloud& cloud) {
   std::vector<bool> zero(cloud.count);
   for (std::size_t i = 0; i < cloud.count; ++i) {

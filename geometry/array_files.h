@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,9 @@ struct StackFile {
 Result<StackFile> open_stack(const std::string& path);
 /// Once.
 Result<Stack> read_stack(StackFile& from);
+
+/// The sequence of every token: an array of `points` whole numbers, any. Takes 16 bytes a token.
+Result<std::vector<std::int64_t>> read_sequences(const std::string& path, std::size_t points);
 
 /// Points without a direction (norm below kZeroNorm), by index.
 std::vector<bool> zero_points(const Cloud& cloud);

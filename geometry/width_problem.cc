@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "geometry/intrinsic_dimension.h"
+#include "geometry/jackknife.h"
 #include "geometry/profile_shaping.h"
 
 namespace tailor::geometry {
@@ -27,6 +28,8 @@ struct ProblemKey {
 constexpr ProblemKey kProblemKeys[] = {
     {"work", "beta"},
     {"work_errors", ""},
+    {"work_subsamples", ""},
+    {"subsample_weights", ""},
     {"sensitivity", "lambda"},
     {"exponent", "a"},
     {"dimension", "d_int"},
@@ -152,7 +155,37 @@ class ProblemFile {
     }
     return result;
   }
-  /// The same into `out`, which keeps its value when the key is not there.
+  /// Lists of one length, of numbers that are finite and not negative; empty when it is not there.
+  Result<std::vector<std::vector<double>>> rows(const std::string& name) const {
+    std::vector<std::vector<double>> result;
+    if (!has(name)) return result;
+    const ordered_json& value = values_.at(name);
+    const bool lists =
+        value.is_array() && std::all_of(value.begin(), value.end(),
+                                        [](const ordered_json& row) { return row.is_array(); });
+    if (!lists || value.empty()) {
+      return error(bad(fmt::format(
+          "\"{}\" must be a list with one list a subsample, of one number a layer", name)));
+    }
+    for (std::size_t r = 0; r < value.size(); ++r) {
+      std::vector<double>& row = result.emplace_back();
+      for (std::size_t l = 0; l < value[r].size(); ++l) {
+        const std::string place = fmt::format("{}[{}][{}]", name, r, l);
+        TAILOR_ASSIGN_OR_RETURN(const double one, number_of(value[r][l], place));
+        if (!(one >= 0) || !std::isfinite(one)) {
+          return error(
+              bad(fmt::format("\"{}\" is {}; it must be finite and not negative", place, one)));
+        }
+        row.push_back(one);
+      }
+      if (row.size() != result[0].size()) {
+        return error(bad(fmt::format("\"{}[{}]\" has {} entries, \"{}[0]\" has {}", name, r,
+                                     row.size(), name, result[0].size())));
+      }
+    }
+    return result;
+  }
+  /// `numbers` into `out`, which keeps its value when the key is not there.
   Status numbers_into(const std::string& name, std::vector<double>& out) const {
     if (!has(name)) return Status::ok();
     TAILOR_ASSIGN_OR_RETURN(out, numbers(name));
@@ -240,12 +273,8 @@ Result<std::vector<double>> exponents_of(const ProblemFile& file) {
   return result;
 }
 
-// The work as the solver gets it: shaped if the file says so.
-Result<std::vector<double>> shaped_work(const ProblemFile& file) {
-  if (!file.has("work")) {
-    return error(bad("\"work\" (or \"beta\") is missing: a list, one number a layer"));
-  }
-  TAILOR_ASSIGN_OR_RETURN(auto work, file.numbers("work"));
+// How the file wants the work shaped.
+Result<ShapingOptions> shaping_of(const ProblemFile& file) {
   ShapingOptions shaping;
   TAILOR_ASSIGN_OR_RETURN(const std::string smoothing, file.text("smoothing", "none"));
   TAILOR_ASSIGN_OR_RETURN(shaping.smoothing, parse_smoothing(smoothing));
@@ -260,36 +289,123 @@ Result<std::vector<double>> shaped_work(const ProblemFile& file) {
   TAILOR_ASSIGN_OR_RETURN(const std::int64_t seed, file.integer("seed", 0));
   if (seed < 0) return error(bad("\"seed\" must not be negative"));
   shaping.seed = static_cast<std::uint64_t>(seed);
+  return shaping;
+}
+
+Result<std::vector<double>> shaped(std::vector<double> work, const ShapingOptions& shaping) {
   if (shaping.smoothing == Smoothing::kNone && shaping.control == Control::kNone) return work;
-  if (file.has("work_errors")) {
-    return error(
-        bad("\"work_errors\" are errors of the work as given; with smoothing or a control there "
-            "is no telling those of the widths"));
-  }
   return shape_profile(work, shaping);
 }
 
-// Errors of log work, from standard errors of the work.
-Result<std::vector<double>> log_errors(const ProblemFile& file, const std::vector<double>& work) {
-  TAILOR_ASSIGN_OR_RETURN(auto errors, file.numbers("work_errors"));
-  if (!file.has("work_errors")) return errors;
-  if (errors.size() != work.size()) {
-    return error(bad(
-        fmt::format("\"work_errors\" has {} entries for {} layers", errors.size(), work.size())));
+// The work of every subsample, and how much each counts.
+struct Subsamples {
+  std::vector<std::vector<double>> work;
+  std::vector<double> weights;  // empty: equal ones
+};
+
+Result<Subsamples> subsamples_of(const ProblemFile& file) {
+  Subsamples out;
+  TAILOR_ASSIGN_OR_RETURN(out.work, file.rows("work_subsamples"));
+  TAILOR_ASSIGN_OR_RETURN(out.weights, file.numbers("subsample_weights"));
+  if (!file.has("subsample_weights")) return out;
+  if (out.weights.size() != out.work.size()) {
+    return error(bad(fmt::format("\"subsample_weights\" has {} entries for {} subsamples",
+                                 out.weights.size(), out.work.size())));
   }
-  for (std::size_t l = 0; l < work.size(); ++l) {
-    double& one = errors[l];
-    if (!(one >= 0) || !std::isfinite(one)) {
-      return error(bad(fmt::format(
-          "\"work_errors\" of layer {} is {}; it must be finite and not negative", l, one)));
+  for (const double weight : out.weights) {
+    if (!(weight > 0) || !std::isfinite(weight)) {
+      return error(bad(fmt::format("\"subsample_weights\" must be positive, got {}", weight)));
     }
-    one = work[l] > 0 ? one / work[l] : 0;
   }
-  return errors;
+  return out;
 }
 
-Result<IntegerAllocation> integer_widths(const WidthProblem& problem) {
-  const AllocationProblem& of = problem.allocation;
+std::vector<double> mean_of(const Subsamples& subsamples) {
+  std::vector<double> mean(subsamples.work[0].size(), 0.0);
+  double total = 0;
+  for (std::size_t r = 0; r < subsamples.work.size(); ++r) {
+    const double weight = subsamples.weights.empty() ? 1 : subsamples.weights[r];
+    total += weight;
+    for (std::size_t l = 0; l < mean.size(); ++l) {
+      mean[l] += (subsamples.work[r][l] - mean[l]) * (weight / total);
+    }
+  }
+  return mean;
+}
+
+// The work as given, or the mean of its subsamples; never two that contradict each other.
+Result<std::vector<double>> work_of(const ProblemFile& file, const Subsamples& subsamples) {
+  if (!file.has("work")) {
+    if (!subsamples.work.empty()) return mean_of(subsamples);
+    return error(bad("\"work\" (or \"beta\") is missing: a list, one number a layer"));
+  }
+  TAILOR_ASSIGN_OR_RETURN(auto work, file.numbers("work"));
+  if (subsamples.work.empty()) return work;
+  const std::vector<double> mean = mean_of(subsamples);
+  if (mean.size() != work.size()) {
+    return error(bad(fmt::format("\"work_subsamples\" are of {} layers, \"work\" is of {}",
+                                 mean.size(), work.size())));
+  }
+  for (std::size_t l = 0; l < work.size(); ++l) {
+    if (!(std::abs(work[l] - mean[l]) <= 1e-6 * std::abs(mean[l]))) {
+      return error(bad(fmt::format(
+          "\"work\" of layer {} is {}, but the mean of \"work_subsamples\" is {}; leave \"work\" "
+          "out, or give the \"subsample_weights\" (subsample_tokens of the profile)",
+          l, work[l], mean[l])));
+    }
+  }
+  return work;
+}
+
+// Work and its replicates, shaped alike.
+Status read_work(const ProblemFile& file, WidthProblem& out) {
+  TAILOR_ASSIGN_OR_RETURN(const ShapingOptions shaping, shaping_of(file));
+  TAILOR_ASSIGN_OR_RETURN(const Subsamples subsamples, subsamples_of(file));
+  TAILOR_ASSIGN_OR_RETURN(auto work, work_of(file, subsamples));
+  TAILOR_ASSIGN_OR_RETURN(out.allocation.work, shaped(std::move(work), shaping));
+  out.errors_given = file.has("work_errors") || file.has("work_subsamples");
+  if (subsamples.work.empty()) {
+    out.no_errors =
+        file.has("work_errors")
+            ? "errors of layers are correlated: \"work_errors\" do not give those of widths, "
+              "\"work_subsamples\" do"
+            : "\"work_subsamples\" are not given";
+    return Status::ok();
+  }
+  if (subsamples.work.size() < 2) {
+    out.no_errors = "there is one subsample; an error takes two";
+    return Status::ok();
+  }
+  const auto without = leave_one_out(subsamples.work, subsamples.weights);
+  for (std::size_t r = 0; r < without.size(); ++r) {
+    auto one = shaped(without[r], shaping);
+    if (!one) {
+      out.without.clear();
+      out.no_errors = fmt::format("without subsample {}: {}", r, one.error().message());
+      return Status::ok();
+    }
+    out.without.push_back(*std::move(one));
+  }
+  return Status::ok();
+}
+
+// Looked at, though nothing follows from them (`no_errors` says so).
+Status check_work_errors(const ProblemFile& file, std::size_t layers) {
+  if (!file.has("work_errors")) return Status::ok();
+  TAILOR_ASSIGN_OR_RETURN(const auto errors, file.numbers("work_errors"));
+  if (errors.size() != layers) {
+    return bad(fmt::format("\"work_errors\" has {} entries for {} layers", errors.size(), layers));
+  }
+  for (std::size_t l = 0; l < layers; ++l) {
+    if (!(errors[l] >= 0) || !std::isfinite(errors[l])) {
+      return bad(fmt::format(
+          "\"work_errors\" of layer {} is {}; it must be finite and not negative", l, errors[l]));
+    }
+  }
+  return Status::ok();
+}
+
+Result<IntegerAllocation> integer_widths(const WidthProblem& problem, const AllocationProblem& of) {
   const double cost = *std::min_element(of.cost.begin(), of.cost.end());
   const double quanta = of.budget / (cost * static_cast<double>(problem.quantum));
   if (quanta > kQuantaMax) {
@@ -299,6 +415,43 @@ Result<IntegerAllocation> integer_widths(const WidthProblem& problem) {
                              quanta, problem.quantum, kQuantaMax));
   }
   return allocate_integer(of, problem.quantum, problem.tolerance);
+}
+
+// The whole way again without each of the subsamples.
+void find_errors(const WidthProblem& problem, WidthSolution& out) {
+  const auto front = front_load_index(problem.allocation.work);
+  if (front) out.front_load = *front;
+  out.no_errors = out.no_integer_errors = problem.no_errors;
+  if (!out.integers) out.no_integer_errors = "there are no integer widths";
+  if (problem.without.size() < 2) return;
+  std::vector<std::vector<double>> widths, integers, fronts;
+  for (std::size_t r = 0; r < problem.without.size(); ++r) {
+    AllocationProblem without = problem.allocation;
+    without.work = problem.without[r];
+    const auto failed = [r](const Status& why) {
+      return fmt::format("without subsample {}: {}", r, why.message());
+    };
+    auto solved = allocate(without);
+    if (!solved) {
+      out.no_errors = out.no_integer_errors = failed(solved.error());
+      return;
+    }
+    widths.push_back(std::move(solved->widths));
+    if (const auto one = front_load_index(without.work)) fronts.push_back({*one});
+    if (!out.integers || integers.size() < r) continue;
+    const auto rounded = integer_widths(problem, without);
+    if (rounded) {
+      integers.emplace_back(rounded->widths.begin(), rounded->widths.end());
+    } else {
+      out.no_integer_errors = failed(rounded.error());
+    }
+  }
+  out.work_errors = jackknife_errors(problem.without);
+  out.width_errors = jackknife_errors(widths);
+  if (integers.size() == widths.size()) out.integer_errors = jackknife_errors(integers);
+  if (out.front_load && fronts.size() == widths.size()) {
+    out.front_load_error = jackknife_errors(fronts)[0];
+  }
 }
 
 // A number that JSON may not be able to hold.
@@ -337,7 +490,7 @@ Result<WidthProblem> parse_width_problem(std::string_view json,
   TAILOR_ASSIGN_OR_RETURN(const ProblemFile file, ProblemFile::parse(json));
   WidthProblem out;
   AllocationProblem& problem = out.allocation;
-  TAILOR_ASSIGN_OR_RETURN(problem.work, shaped_work(file));
+  TAILOR_RETURN_IF_ERROR(read_work(file, out));
   TAILOR_ASSIGN_OR_RETURN(problem.exponent, exponents_of(file));
   TAILOR_RETURN_IF_ERROR(file.numbers_into("sensitivity", problem.sensitivity));
   TAILOR_RETURN_IF_ERROR(file.numbers_into("cost", problem.cost));
@@ -360,7 +513,7 @@ Result<WidthProblem> parse_width_problem(std::string_view json,
     return error(bad(
         fmt::format("\"tolerance\" is a share of the budget, from 0 to 1, got {}", out.tolerance)));
   }
-  TAILOR_ASSIGN_OR_RETURN(out.work_errors, log_errors(file, problem.work));
+  TAILOR_RETURN_IF_ERROR(check_work_errors(file, problem.work.size()));
   return out;
 }
 
@@ -368,14 +521,11 @@ Result<WidthSolution> solve_width_problem(const WidthProblem& problem) {
   WidthSolution out;
   TAILOR_ASSIGN_OR_RETURN(out.allocation, allocate(problem.allocation));
   const std::size_t layers = out.allocation.widths.size();
-  if (!problem.work_errors.empty()) {
-    out.width_errors = width_errors(problem.allocation, out.allocation, problem.work_errors);
-  }
   // A multiple that somebody asked for and cannot be had is a failure; that the default does not
   // fit small numbers is not.
   out.no_integers = "not asked for";
   if (problem.quantum != 0) {
-    auto rounded = integer_widths(problem);
+    auto rounded = integer_widths(problem, problem.allocation);
     if (rounded) {
       out.integers = std::move(*rounded);
     } else if (problem.quantum_given) {
@@ -393,6 +543,7 @@ Result<WidthSolution> solve_width_problem(const WidthProblem& problem) {
       out.without_width.push_back(l);
     }
   }
+  find_errors(problem, out);
   return out;
 }
 
@@ -412,9 +563,21 @@ ordered_json width_solution_json(const WidthProblem& problem, const WidthSolutio
   report["no_signal"] = solved.no_signal;
   report["without_width"] = solution.without_width;
   report["iterations"] = solved.iterations;
-  report["width_errors"] =
-      problem.work_errors.empty() ? ordered_json() : shown(solution.width_errors);
+  const auto errors = [](const std::vector<double>& of) {
+    return of.empty() ? ordered_json() : shown(of);
+  };
+  report["subsamples"] = problem.without.size();
+  report["width_errors"] = errors(solution.width_errors);
+  report["integer_errors"] = errors(solution.integer_errors);
   report["work"] = shown(problem.allocation.work);
+  report["work_errors"] = errors(solution.work_errors);
+  report["no_errors"] = solution.no_errors;
+  report["no_integer_errors"] = solution.no_integer_errors;
+  const auto number = [](const std::optional<double>& of) {
+    return of ? shown(*of) : ordered_json();
+  };
+  report["front_load"] = {{"value", number(solution.front_load)},
+                          {"standard_error", number(solution.front_load_error)}};
   report["exponents"] = shown(solution.exponents);
   report["budget"] = problem.allocation.budget;
   report["width_unit"] = width_unit_name(problem.allocation.unit);

@@ -1,6 +1,8 @@
 // The file of an allocation problem: JSON with what allocation.h needs, how exponents follow from
 // intrinsic dimensions, and how the measured work is shaped before widths are cut from it.
-// docs/cli.md lists the keys. Every key and value that is not understood is an error that names it.
+// docs/cli.md lists the keys. With the work of every subsample of a profile ("work_subsamples") all
+// that is derived gets its error by the jackknife (jackknife.h), through shaping, solver and
+// rounding; errors of single layers do not give those of widths, since they are correlated. Every key and value that is not understood is an error that names it.
 //
 // Threads: pure functions.
 #pragma once
@@ -25,11 +27,15 @@ struct WidthProblemOverrides {
 
 /// A file as it was understood.
 struct WidthProblem {
-  AllocationProblem allocation;     ///< the work is shaped already
-  std::int64_t quantum = 64;        ///< integer widths are multiples of it; 0 = none are wanted
-  bool quantum_given = false;       ///< by the file or the caller: not to be had is then an error
-  double tolerance = 1e-5;          ///< of integer widths: a share of the budget
-  std::vector<double> work_errors;  ///< standard errors of log work, a layer; empty = not given
+  AllocationProblem allocation;  ///< the work is shaped already
+  std::int64_t quantum = 64;     ///< integer widths are multiples of it; 0 = none are wanted
+  bool quantum_given = false;    ///< by the file or the caller: not to be had is then an error
+  double tolerance = 1e-5;       ///< of integer widths: a share of the budget
+  /// The shaped work without each of the subsamples, [r][layer]; empty: there are no errors, and
+  /// why.
+  std::vector<std::vector<double>> without;
+  std::string no_errors;
+  bool errors_given = false;  ///< the file has some, whether they can be used or not
 };
 
 /// Reads a file of at most 100,000 values. Errors: kInvalidArgument with the key and what is wrong.
@@ -40,8 +46,14 @@ Result<WidthProblem> parse_width_problem(std::string_view json,
 struct WidthSolution {
   Allocation allocation;
   std::optional<IntegerAllocation> integers;
-  std::string no_integers;                 ///< why there are none
-  std::vector<double> width_errors;        ///< empty = the problem has no errors of the work
+  std::string no_integers;             ///< why there are none
+  std::vector<double> work_errors;     ///< of the shaped work; empty = there are none
+  std::vector<double> width_errors;    ///< the same of the widths
+  std::vector<double> integer_errors;  ///< the same of the integer widths
+  std::string no_errors;               ///< why there are none
+  std::string no_integer_errors;       ///< the same of the integer widths
+  std::optional<double> front_load;    ///< front_load_index of the work, if there is any
+  std::optional<double> front_load_error;
   std::vector<double> exponents;           ///< as used, a layer
   std::vector<std::size_t> raised;         ///< layers whose exponent was below exponent_min
   std::vector<std::size_t> without_width;  ///< layers that get width 0

@@ -1,18 +1,19 @@
 // Draws the positions, evaluates every (layer, subsample) on its own,
-// then averages in a fixed order.
+// then adds up in a fixed order.
 #include "geometry/work_profile.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "geometry/cloud.h"
 #include "geometry/kernels.h"
 #include "geometry/parallel.h"
+#include "geometry/sampling.h"
 #include "geometry/statistics/table.h"
 
 namespace tailor::geometry {
@@ -70,53 +71,6 @@ std::vector<std::uint32_t> usable_positions(std::span<const LayerClouds> layers,
   return result;
 }
 
-void shuffle(std::vector<std::uint32_t>& values, Rng& rng) {
-  for (std::size_t i = values.size(); i > 1; --i) {
-    std::swap(values[i - 1], values[static_cast<std::size_t>(rng.below(i))]);
-  }
-}
-
-// `count` subsamples of `small` positions each, extended to `large` by other positions.
-std::vector<std::vector<std::uint32_t>> draw_positions(const std::vector<std::uint32_t>& usable,
-                                                       std::size_t count, std::size_t small,
-                                                       std::size_t large, std::uint64_t seed) {
-  std::vector<std::vector<std::uint32_t>> drawn(count);
-  std::vector<std::uint32_t> base = usable;
-  Rng base_rng = Rng::split(seed, "work profile positions");
-  shuffle(base, base_rng);
-  const bool disjoint = usable.size() / count >= small;
-  for (std::size_t r = 0; r < count; ++r) {
-    std::vector<std::uint32_t> order = base;
-    if (disjoint) {
-      // Block r of the one permutation first; the rest, shuffled on its own, extends it.
-      std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(r * small),
-                  order.end());
-      std::vector<std::uint32_t> rest(order.begin() + static_cast<std::ptrdiff_t>(small),
-                                      order.end());
-      Rng rng = Rng::split(seed, fmt::format("work profile extension {}", r));
-      if (usable.size() / count >= large) {
-        // Large blocks can be disjoint too: small block r plus block r of what no small block uses.
-        const std::size_t free_from = count * small;
-        std::vector<std::uint32_t> free(base.begin() + static_cast<std::ptrdiff_t>(free_from),
-                                        base.end());
-        const std::size_t extra = large - small;
-        rest.assign(free.begin() + static_cast<std::ptrdiff_t>(r * extra),
-                    free.begin() + static_cast<std::ptrdiff_t>((r + 1) * extra));
-      } else {
-        shuffle(rest, rng);
-      }
-      order.resize(small);
-      order.insert(order.end(), rest.begin(), rest.end());
-    } else if (r > 0) {
-      Rng rng = Rng::split(seed, fmt::format("work profile subsample {}", r));
-      shuffle(order, rng);
-    }
-    order.resize(large);
-    drawn[r] = std::move(order);
-  }
-  return drawn;
-}
-
 std::vector<double> gather(std::span<const float> side, std::size_t dimension,
                            std::span<const std::uint32_t> positions) {
   std::vector<double> out(positions.size() * dimension);
@@ -139,47 +93,78 @@ Result<PairWorkspace> make_pair(const LayerClouds& layer, std::span<const std::u
 
 struct Evaluated {
   std::vector<double> values;
+  std::vector<ClusterSums> sums;  // of the same; of means over tokens only
   std::size_t duplicates = 0;
 };
 
-// Values of one (layer, subsample): geometries x statistics, in entry order. Without `with_linear`
-// those of linear statistics are left at 0.
+// Values of one (layer, subsample): geometries x statistics, in entry order. `sequences`: dense
+// numbers of the positions' sequences.
 Result<Evaluated> evaluate_all(const LayerClouds& layer, std::span<const std::uint32_t> positions,
-                               std::size_t small, bool with_linear,
+                               std::size_t small, std::span<const std::uint32_t> sequences,
                                std::span<const Statistic* const> chosen,
                                const StatisticOptions& options) {
-  const bool any_linear =
-      with_linear && std::any_of(chosen.begin(), chosen.end(), [](const Statistic* s) {
-        return s->sample == SampleSize::kLinear;
-      });
-  const bool any_pairwise = std::any_of(chosen.begin(), chosen.end(), [](const Statistic* s) {
-    return s->sample == SampleSize::kPairwise;
-  });
+  const auto any = [&](SampleSize sample) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [sample](const Statistic* s) { return s->sample == sample; });
+  };
   std::optional<PairWorkspace> linear, pairwise;
-  if (any_linear) {
+  if (any(SampleSize::kLinear)) {
     TAILOR_ASSIGN_OR_RETURN(linear, make_pair(layer, positions, options));
   }
-  if (any_pairwise) {
+  if (any(SampleSize::kPairwise)) {
     TAILOR_ASSIGN_OR_RETURN(pairwise, make_pair(layer, positions.first(small), options));
   }
   Evaluated result;
   for (const Geometry geometry : kGeometries) {
     for (const Statistic* statistic : chosen) {
-      if (statistic->sample == SampleSize::kLinear && !with_linear) {
-        result.values.push_back(0);
+      const bool is_linear = statistic->sample == SampleSize::kLinear;
+      PairWorkspace& pair = is_linear ? *linear : *pairwise;
+      const auto failed = [&](const Status& why) {
+        return error(why.with_context(fmt::format("{}, {} {}", layer_label(layer),
+                                                  geometry_name(geometry), statistic->name)));
+      };
+      ClusterSums& sums = result.sums.emplace_back();
+      if (is_linear && statistic->per_token != nullptr) {
+        const auto terms = statistic->per_token(pair, geometry);
+        if (!terms) return failed(terms.error());
+        TAILOR_CHECK(terms->size() == sequences.size());
+        sums = ClusterSums(*terms, sequences);
+        result.values.push_back(sums.mean());
         continue;
       }
-      PairWorkspace& pair = statistic->sample == SampleSize::kLinear ? *linear : *pairwise;
-      auto value = statistic->evaluate(pair, geometry);
-      if (!value) {
-        return error(value.error().with_context(fmt::format(
-            "{}, {} {}", layer_label(layer), geometry_name(geometry), statistic->name)));
-      }
+      const auto value = statistic->evaluate(pair, geometry);
+      if (!value) return failed(value.error());
       result.values.push_back(*value);
     }
   }
   if (pairwise) result.duplicates = pairwise->duplicates();
   return result;
+}
+
+// What the subsamples of a layer say about entry `at`.
+WorkEntry summarise(std::span<const Result<Evaluated>> runs, std::size_t at,
+                    const Statistic& statistic, const std::string& no_error) {
+  WorkEntry entry;
+  entry.statistic = std::string(statistic.name);
+  for (const Result<Evaluated>& run : runs) entry.subsample_values.push_back(run->values[at]);
+  if (statistic.sample == SampleSize::kLinear && statistic.per_token != nullptr) {
+    ClusterSums all;
+    for (const Result<Evaluated>& run : runs) all.add(run->sums[at]);
+    entry.value = all.mean();
+    entry.standard_error = all.standard_error();
+    // The reason for the others holds for it: one sequence makes one subsample.
+    if (!entry.standard_error) entry.no_error = no_error;
+  } else {
+    double seen = 0;
+    for (const double value : entry.subsample_values) entry.value += (value - entry.value) / ++seen;
+    entry.standard_error = error_of_mean(entry.subsample_values);
+    if (!entry.standard_error) entry.no_error = no_error;
+  }
+  if (entry.standard_error && !std::isfinite(*entry.standard_error)) {
+    entry.standard_error.reset();
+    entry.no_error = "the error is larger than float64 can hold";
+  }
+  return entry;
 }
 
 Result<std::vector<const Statistic*>> choose(const WorkOptions& options) {
@@ -195,6 +180,11 @@ Result<std::vector<const Statistic*>> choose(const WorkOptions& options) {
     }
   }
   return chosen;
+}
+
+// R', if the sequences allow it.
+std::size_t subsamples_at_most(std::size_t positions, const WorkOptions& options) {
+  return std::clamp<std::size_t>(positions / options.tokens, 1, options.subsamples);
 }
 
 }  // namespace
@@ -236,6 +226,10 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
     TAILOR_RETURN_IF_ERROR(check_side(layer, layer.before, "before", positions));
     TAILOR_RETURN_IF_ERROR(check_side(layer, layer.after, "after", positions));
   }
+  if (!options.sequences.empty() && options.sequences.size() != positions) {
+    return error(Code::kInvalidArgument, fmt::format("{} sequence numbers are given for {} tokens",
+                                                     options.sequences.size(), positions));
+  }
   const double needed = work_memory_bytes(layers.size(), positions, layers[0].dimension, options);
   if (needed > options.memory_bytes_max) {
     return error(
@@ -253,16 +247,29 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
                  fmt::format("no usable token position: {} given, {} with a zero vector", positions,
                              profile.dropped));
   }
-  profile.tokens = std::min(options.tokens, usable.size());
-  profile.linear_tokens = std::min(options.linear_tokens, usable.size());
-  // All subsamples of everything are the same one.
-  profile.subsamples = profile.tokens == usable.size() ? 1 : options.subsamples;
-  profile.positions = draw_positions(usable, profile.subsamples, profile.tokens,
-                                     profile.linear_tokens, options.seed);
+  Sample sample = draw_sample(usable, options.sequences,
+                              {.tokens = options.tokens,
+                               .linear_tokens = options.linear_tokens,
+                               .subsamples = options.subsamples,
+                               .seed = options.seed});
+  profile.tokens = sample.tokens;
+  profile.subsamples = sample.subsamples.size();
+  profile.subsamples_asked = options.subsamples;
+  profile.usable = sample.positions;
+  profile.sequences = sample.sequences;
+  profile.sequences_given = !options.sequences.empty();
+  profile.no_error = sample.no_error;
+  profile.positions = std::move(sample.subsamples);
+  for (const auto& of : profile.positions) {
+    profile.subsample_tokens.push_back(of.size());
+    profile.linear_tokens = std::max(profile.linear_tokens, of.size());
+  }
 
   const std::size_t runs = profile.subsamples;
-  // Large samples that hold every position are all the same one: measured once.
-  const bool one_linear = profile.linear_tokens == usable.size();
+  std::vector<std::vector<std::uint32_t>> sequences;
+  for (const auto& of : profile.positions) {
+    sequences.push_back(dense_numbers(of, options.sequences));
+  }
   std::vector<Result<Evaluated>> values(layers.size() * runs);
   parallel_for(options.threads, values.size(), [&](std::size_t item) {
     const std::size_t run = item % runs;
@@ -273,34 +280,23 @@ Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const Work
         .accelerator = options.accelerator,
         .spacing = kFloat32Spacing};
     values[item] = evaluate_all(layers[item / runs], profile.positions[run], profile.tokens,
-                                run == 0 || !one_linear, chosen, statistic_options);
+                                sequences[run], chosen, statistic_options);
   });
 
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    for (std::size_t r = 0; r < runs; ++r) {
-      if (!values[l * runs + r]) return error(values[l * runs + r].error());
-      profile.duplicates = std::max(profile.duplicates, values[l * runs + r]->duplicates);
+    const auto of_layer = std::span(values).subspan(l * runs, runs);
+    for (const Result<Evaluated>& run : of_layer) {
+      if (!run) return error(run.error());
+      profile.duplicates = std::max(profile.duplicates, run->duplicates);
     }
     std::size_t at = 0;
     for (const Geometry geometry : kGeometries) {
       for (const Statistic* statistic : chosen) {
-        double mean = 0, square = 0;  // Welford
-        for (std::size_t r = 0; r < runs; ++r) {
-          const bool shared = one_linear && statistic->sample == SampleSize::kLinear;
-          const double value = values[l * runs + (shared ? 0 : r)]->values[at];
-          const double step = value - mean;
-          mean += step / static_cast<double>(r + 1);
-          square += step * (value - mean);
-        }
-        const double count = static_cast<double>(runs);
-        const double se = runs < 2 ? 0 : std::sqrt(square / (count - 1) / count);
-        profile.entries.push_back({.layer = layers[l].layer,
-                                   .sub_block = layers[l].sub_block,
-                                   .geometry = geometry,
-                                   .statistic = std::string(statistic->name),
-                                   .value = mean,
-                                   .standard_error = se});
-        ++at;
+        WorkEntry& entry =
+            profile.entries.emplace_back(summarise(of_layer, at++, *statistic, profile.no_error));
+        entry.layer = layers[l].layer;
+        entry.sub_block = layers[l].sub_block;
+        entry.geometry = geometry;
       }
     }
   }
@@ -328,12 +324,13 @@ double work_memory_bytes(std::size_t layers, std::size_t positions, std::size_t 
   const double kept = 16 * d * ((linear ? m : 0) + (pairwise ? s : 0));
   // Six matrices and four orders of edges.
   const double matrices = pairwise ? 6 * 8 * s * s + 4 * 4 * s * s + made : 0;
-  const double runs = small == positions ? 1 : static_cast<double>(options.subsamples);
+  // Subsamples share nothing, so there are no more of them than fit.
+  const double runs = static_cast<double>(subsamples_at_most(positions, options));
   const double threads =
       std::min(static_cast<double>(options.threads), runs * static_cast<double>(layers));
-  // Drawn positions, 32 bits each: one list a subsample and three to draw from.
-  const double drawn = 4 * static_cast<double>(positions) * (runs + 4);
-  return drawn + threads * (std::max(gathered, matrices) + kept + 24 * m);
+  // Per token of a linear sample: its displacement, its sequence, and what adds up a sequence.
+  return sampling_memory_bytes(positions) +
+         threads * (std::max(gathered, matrices) + kept + 60 * m);
 }
 
 double work_cost(std::size_t layers, std::size_t positions, std::size_t dimension,
@@ -341,13 +338,14 @@ double work_cost(std::size_t layers, std::size_t positions, std::size_t dimensio
   const auto chosen = choose(options);
   if (!chosen) return 0;
   const std::size_t small = std::min(options.tokens, positions);
-  const std::size_t large = std::min(options.linear_tokens, positions);
+  const std::size_t runs = subsamples_at_most(positions, options);
+  const std::size_t large = std::min(options.linear_tokens, positions / runs);
   double total = 0;
   for (const Statistic* statistic : *chosen) {
     const std::size_t n = statistic->sample == SampleSize::kLinear ? large : small;
     total += static_cast<double>(std::size(kGeometries)) * statistic->cost(n, dimension);
   }
-  return total * static_cast<double>(layers) * static_cast<double>(options.subsamples);
+  return total * static_cast<double>(layers) * static_cast<double>(runs);
 }
 
 }  // namespace tailor::geometry

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
 #include "base/json.h"
+#include "geometry/jackknife.h"
 
 namespace tailor::geometry {
 namespace {
@@ -14,7 +17,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tailor-work-profile";
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
+// The first whose errors are those of disjoint subsamples of whole sequences.
+constexpr int kTrueErrors = 3;
 
 // Reads members of one object; the first that is not as it must be is the error.
 class Members {
@@ -57,6 +62,29 @@ class Members {
       fail(fmt::format("\"{}\" is {}, not a text", key, value->dump()));
     }
   }
+  void flag(const char* key, bool& out) {
+    const ordered_json* value = find(key, true);
+    if (value == nullptr) return;
+    if (value->is_boolean()) {
+      out = value->get<bool>();
+    } else {
+      fail(fmt::format("\"{}\" is {}, not true or false", key, value->dump()));
+    }
+  }
+  /// null is none.
+  void number(const char* key, std::optional<double>& out) {
+    const ordered_json* value = find(key, true);
+    if (value == nullptr || value->is_null()) return;
+    number(key, out.emplace());
+  }
+  void numbers(const char* key, std::vector<double>& out) {
+    const ordered_json* values = list(key);
+    if (values == nullptr) return;
+    for (const ordered_json& value : *values) {
+      if (!value.is_number()) return fail(fmt::format("\"{}\" holds {}", key, value.dump()));
+      out.push_back(value.get<double>());
+    }
+  }
   const ordered_json* list(const char* key) {
     const ordered_json* value = find(key, true);
     if (value != nullptr && !value->is_array()) fail(fmt::format("\"{}\" is no list", key));
@@ -81,7 +109,21 @@ class Members {
   Status status_;
 };
 
-Status read_entries(const ordered_json& list, WorkProfile& profile) {
+void read_errors(Members& members, const WorkProfile& profile, WorkEntry& entry) {
+  members.number("standard_error", entry.standard_error);
+  members.numbers("subsample_values", entry.subsample_values);
+  if (!entry.standard_error) members.text("no_error", entry.no_error);
+  if (!members.status().is_ok()) return;
+  if (entry.subsample_values.size() != profile.subsamples) {
+    members.fail(fmt::format("there are {} values for {} subsamples", entry.subsample_values.size(),
+                             profile.subsamples));
+  }
+  if (entry.standard_error && !(*entry.standard_error >= 0)) {
+    members.fail("a standard error is negative");
+  }
+}
+
+Status read_entries(const ordered_json& list, int version, WorkProfile& profile) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     Members members(list[i], fmt::format("work profile: entry {}", i));
     WorkEntry entry;
@@ -91,7 +133,13 @@ Status read_entries(const ordered_json& list, WorkProfile& profile) {
     members.text("geometry", geometry);
     members.text("statistic", entry.statistic);
     members.number("value", entry.value);
-    members.number("standard_error", entry.standard_error);
+    if (version >= kTrueErrors) {
+      read_errors(members, profile, entry);
+    } else {
+      double earlier = 0;
+      members.number("standard_error", earlier);
+      entry.no_error = kEarlierErrors;
+    }
     if (members.status().is_ok()) {
       const auto parsed = parse_geometry(geometry);
       if (parsed) {
@@ -100,9 +148,7 @@ Status read_entries(const ordered_json& list, WorkProfile& profile) {
         members.fail(parsed.error().message());
       }
       if (entry.layer < 0 || entry.sub_block < -1) members.fail("a layer or sub-block is negative");
-      if (!std::isfinite(entry.value) || !(entry.standard_error >= 0)) {
-        members.fail("a value is not finite, or a standard error negative");
-      }
+      if (!std::isfinite(entry.value)) members.fail("a value is not finite");
     }
     TAILOR_RETURN_IF_ERROR(members.status());
     profile.entries.push_back(std::move(entry));
@@ -128,28 +174,66 @@ Status read_positions(const ordered_json& list, WorkProfile& profile) {
   return Status::ok();
 }
 
+// The error, or null and the reason.
+void put_error(const WorkEntry& entry, ordered_json& json) {
+  json["standard_error"] =
+      entry.standard_error ? ordered_json(*entry.standard_error) : ordered_json();
+  if (!entry.standard_error) json["no_error"] = entry.no_error;
+}
+
+void put_sampling(const WorkProfile& profile, ordered_json& json) {
+  json["tokens"] = profile.tokens;
+  json["linear_tokens"] = profile.linear_tokens;
+  json["subsamples"] = profile.subsamples;
+  json["subsamples_asked"] = profile.subsamples_asked;
+  json["usable"] = profile.usable;
+  json["sequences"] = profile.sequences;
+  json["sequences_given"] = profile.sequences_given;
+  json["subsample_tokens"] = profile.subsample_tokens;
+  json["no_error"] = profile.no_error;
+  json["rho"] = profile.rho;
+  json["seed"] = profile.seed;
+  json["dropped"] = profile.dropped;
+}
+
+void read_sampling(Members& members, WorkProfile& profile) {
+  members.whole("subsamples_asked", profile.subsamples_asked);
+  members.whole("usable", profile.usable);
+  members.whole("sequences", profile.sequences);
+  members.flag("sequences_given", profile.sequences_given);
+  members.text("no_error", profile.no_error);
+  const ordered_json* tokens = members.list("subsample_tokens");
+  if (tokens == nullptr) return;
+  for (const ordered_json& value : *tokens) {
+    if (!value.is_number_unsigned()) {
+      return members.fail("\"subsample_tokens\" does not hold numbers of tokens");
+    }
+    profile.subsample_tokens.push_back(value.get<std::size_t>());
+  }
+  if (profile.usable == 0) members.fail("\"usable\" is 0");
+  if (profile.subsample_tokens.size() != profile.subsamples) {
+    members.fail("\"subsample_tokens\" is not one number a subsample");
+  }
+}
+
 }  // namespace
 
 std::string work_profile_json(const WorkProfile& profile) {
   ordered_json entries = ordered_json::array();
   for (const WorkEntry& entry : profile.entries) {
-    entries.push_back({{"layer", entry.layer},
-                       {"sub_block", entry.sub_block},
-                       {"geometry", geometry_name(entry.geometry)},
-                       {"statistic", entry.statistic},
-                       {"value", entry.value},
-                       {"standard_error", entry.standard_error}});
+    ordered_json one = {{"layer", entry.layer},
+                        {"sub_block", entry.sub_block},
+                        {"geometry", geometry_name(entry.geometry)},
+                        {"statistic", entry.statistic},
+                        {"value", entry.value}};
+    put_error(entry, one);
+    one["subsample_values"] = entry.subsample_values;
+    entries.push_back(std::move(one));
   }
-  const ordered_json out = {{"format", kFormat},
-                            {"version", kVersion},
-                            {"tokens", profile.tokens},
-                            {"linear_tokens", profile.linear_tokens},
-                            {"subsamples", profile.subsamples},
-                            {"rho", profile.rho},
-                            {"seed", profile.seed},
-                            {"dropped", profile.dropped},
-                            {"entries", std::move(entries)},
-                            {"subsample_positions", profile.positions}};
+  ordered_json out = {{"format", kFormat}, {"version", kVersion}};
+  put_sampling(profile, out);
+  out["entries"] = std::move(entries);
+  out["subsample_positions"] = profile.positions;
   return out.dump();
 }
 
@@ -182,11 +266,16 @@ Result<WorkProfile> work_profile_from_json(std::string_view json) {
   members.number("rho", profile.rho);
   members.whole("seed", profile.seed);
   members.whole("dropped", profile.dropped);
+  if (version >= kTrueErrors) {
+    read_sampling(members, profile);
+  } else {
+    profile.no_error = kEarlierErrors;
+  }
   const ordered_json* entries = members.list("entries");
   const ordered_json* positions = members.list("subsample_positions");
   if (!(profile.rho > 0 && profile.rho < 1)) members.fail("\"rho\" is not between 0 and 1");
   TAILOR_RETURN_IF_ERROR(members.status());
-  TAILOR_RETURN_IF_ERROR(read_entries(*entries, profile));
+  TAILOR_RETURN_IF_ERROR(read_entries(*entries, version, profile));
   TAILOR_RETURN_IF_ERROR(read_positions(*positions, profile));
   return profile;
 }
@@ -197,9 +286,12 @@ ordered_json work_measurement_json(const WorkProfile& profile) {
     if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
     return value;
   };
-  // With one subsample there is no error to speak of; 0 would claim too much.
-  const auto error_json = [&](const WorkEntry& entry) {
-    return profile.subsamples > 1 ? shown(entry.standard_error) : ordered_json();
+  const auto value_json = [&](double value, const std::optional<double>& se,
+                              const std::string& no_error) {
+    ordered_json out = {{"value", shown(value)}};
+    out["standard_error"] = se ? shown(*se) : ordered_json();
+    if (!se) out["no_error"] = no_error;
+    return out;
   };
   ordered_json json = ordered_json::object();
   const bool one_layer = std::all_of(
@@ -207,24 +299,23 @@ ordered_json work_measurement_json(const WorkProfile& profile) {
       [&](const WorkEntry& entry) { return entry.layer == profile.entries.front().layer; });
   ordered_json entries = ordered_json::array();
   for (const WorkEntry& entry : profile.entries) {
-    if (one_layer) {
-      json[std::string(geometry_name(entry.geometry))][entry.statistic] = {
-          {"value", shown(entry.value)}, {"standard_error", error_json(entry)}};
-    }
-    entries.push_back({{"layer", entry.layer},
-                       {"sub_block", entry.sub_block},
-                       {"geometry", geometry_name(entry.geometry)},
-                       {"statistic", entry.statistic},
-                       {"value", shown(entry.value)},
-                       {"standard_error", error_json(entry)}});
+    const ordered_json value = value_json(entry.value, entry.standard_error, entry.no_error);
+    if (one_layer) json[std::string(geometry_name(entry.geometry))][entry.statistic] = value;
+    ordered_json one = {{"layer", entry.layer},
+                        {"sub_block", entry.sub_block},
+                        {"geometry", geometry_name(entry.geometry)},
+                        {"statistic", entry.statistic}};
+    one.update(value);
+    one["subsample_values"] = ordered_json::array();
+    for (const double of : entry.subsample_values) one["subsample_values"].push_back(shown(of));
+    entries.push_back(std::move(one));
+  }
+  for (const FrontLoad& of : front_loads(profile)) {
+    json["front_load"][std::string(geometry_name(of.geometry))][of.statistic] =
+        value_json(of.value, of.standard_error, of.no_error);
   }
   json["entries"] = std::move(entries);
-  json["tokens"] = profile.tokens;
-  json["linear_tokens"] = profile.linear_tokens;
-  json["subsamples"] = profile.subsamples;
-  json["rho"] = profile.rho;
-  json["seed"] = profile.seed;
-  json["dropped"] = profile.dropped;
+  put_sampling(profile, json);
   json["duplicates"] = profile.duplicates;
   return json;
 }

@@ -263,6 +263,13 @@ void write(const ProfileReport& value, v1::Report* out) {
   body->set_seed(value.seed);
   body->set_dropped(value.dropped);
   body->set_linear_tokens(value.linear_tokens);
+  body->set_subsamples_asked(value.subsamples_asked);
+  body->set_positions(value.positions);
+  body->set_sequences(value.sequences);
+  body->set_sequences_given(value.sequences_given);
+  body->set_no_error(utf8(value.no_error));
+  body->mutable_subsample_tokens()->Add(value.subsample_tokens.begin(),
+                                        value.subsample_tokens.end());
   for (const WorkEntry& entry : value.entries) {
     auto* item = body->add_entries();
     item->set_layer(entry.layer);
@@ -270,7 +277,10 @@ void write(const ProfileReport& value, v1::Report* out) {
     item->set_geometry(utf8(entry.geometry));
     item->set_statistic(utf8(entry.statistic));
     item->set_value(entry.value);
-    item->set_standard_error(entry.standard_error);
+    if (entry.standard_error) item->set_standard_error(*entry.standard_error);
+    if (entry.no_error != value.no_error) item->set_no_error(utf8(entry.no_error));
+    item->mutable_subsample_values()->Add(entry.subsample_values.begin(),
+                                          entry.subsample_values.end());
   }
 }
 
@@ -304,11 +314,35 @@ CheckpointReport read(const v1::CheckpointReport& proto) {
 }
 
 ProfileReport read(const v1::WorkProfile& proto) {
-  ProfileReport out{proto.step(), proto.tokens(),  proto.subsamples(),    proto.rho(),
-                    proto.seed(), proto.dropped(), proto.linear_tokens(), {}};
+  ProfileReport out;
+  out.step = proto.step();
+  out.tokens = proto.tokens();
+  out.subsamples = proto.subsamples();
+  out.rho = proto.rho();
+  out.seed = proto.seed();
+  out.dropped = proto.dropped();
+  out.linear_tokens = proto.linear_tokens();
+  out.subsamples_asked = proto.subsamples_asked();
+  out.positions = proto.positions();
+  out.sequences = proto.sequences();
+  out.sequences_given = proto.sequences_given();
+  // Trainers that do not say how many positions there were drew subsamples that could overlap.
+  const bool earlier = out.positions == 0;
+  out.no_error = earlier ? std::string(kEarlierErrors) : proto.no_error();
+  out.subsample_tokens.assign(proto.subsample_tokens().begin(), proto.subsample_tokens().end());
   for (const auto& entry : proto.entries()) {
-    out.entries.push_back({entry.layer(), entry.sub_block(), entry.geometry(), entry.statistic(),
-                           entry.value(), entry.standard_error()});
+    WorkEntry& one = out.entries.emplace_back();
+    one.layer = entry.layer();
+    one.sub_block = entry.sub_block();
+    one.geometry = entry.geometry();
+    one.statistic = entry.statistic();
+    one.value = entry.value();
+    if (!earlier && entry.has_standard_error()) {
+      one.standard_error = entry.standard_error();
+    } else {
+      one.no_error = earlier || entry.no_error().empty() ? out.no_error : entry.no_error();
+    }
+    one.subsample_values.assign(entry.subsample_values().begin(), entry.subsample_values().end());
   }
   return out;
 }

@@ -111,6 +111,21 @@ void cut_in(Reports& m) {
 template <typename Message>
 void cut_in(Message&) {}  // the others hold no free text
 
+std::size_t subsample_values(const ProfileReport& m) {
+  std::size_t values = 0;
+  for (const WorkEntry& entry : m.entries) values += entry.subsample_values.size();
+  return values;
+}
+
+// As they travel: an entry's reason only where it is another than the profile's.
+std::size_t reason_bytes(const ProfileReport& m) {
+  std::size_t bytes = m.no_error.size();
+  for (const WorkEntry& entry : m.entries) {
+    if (entry.no_error != m.no_error) bytes += entry.no_error.size();
+  }
+  return bytes;
+}
+
 struct CountLimit {
   std::string_view what;
   std::size_t count;
@@ -149,6 +164,10 @@ void counts(const EndReport& m, Visit visit) {
 template <typename Visit>
 void counts(const ProfileReport& m, Visit visit) {
   visit(CountLimit{"entries of a work profile", m.entries.size(), kProfileEntriesMax});
+  visit(CountLimit{"subsamples of a work profile", m.subsample_tokens.size(), kSubsamplesMax});
+  visit(
+      CountLimit{"values of subsamples of a work profile", subsample_values(m), kProfileValuesMax});
+  visit(CountLimit{"bytes of reasons in a work profile", reason_bytes(m), kProfileReasonBytesMax});
 }
 template <typename Visit>
 void counts(const Welcome& m, Visit visit) {
@@ -278,9 +297,9 @@ std::size_t report_bytes(const Report& report) {
     std::size_t operator()(const ProfileReport& m) const {
       std::size_t bytes = 100;
       for (const WorkEntry& entry : m.entries) {
-        bytes += entry.geometry.size() + entry.statistic.size() + 50;
+        bytes += entry.geometry.size() + entry.statistic.size() + 55;
       }
-      return bytes;
+      return bytes + 8 * subsample_values(m) + 10 * m.subsample_tokens.size() + reason_bytes(m);
     }
     std::size_t operator()(const EndReport& m) const {
       return m.message.size() + bytes_of(m.values) + 30;

@@ -32,9 +32,12 @@ inline constexpr std::size_t kMessageBytesMax = 4'000;
 inline constexpr std::size_t kPathBytesMax = 4'096;
 inline constexpr std::size_t kMetricsMax = 2'000;          ///< values of one report
 inline constexpr std::size_t kProfileEntriesMax = 20'000;  ///< of one work profile
-inline constexpr std::size_t kReportsMax = 10'000;         ///< of one message
-inline constexpr std::size_t kSlotsMax = 1'024;            ///< of one worker
-inline constexpr std::size_t kHeldMax = 4'096;             ///< attempts of one worker
+inline constexpr std::size_t kProfileValuesMax = 150'000;  ///< values of subsamples of all entries
+inline constexpr std::size_t kProfileReasonBytesMax = 100'000;  ///< of reasons that differ
+inline constexpr std::size_t kSubsamplesMax = 4'096;
+inline constexpr std::size_t kReportsMax = 10'000;  ///< of one message
+inline constexpr std::size_t kSlotsMax = 1'024;     ///< of one worker
+inline constexpr std::size_t kHeldMax = 4'096;      ///< attempts of one worker
 inline constexpr std::size_t kLabelsMax = 64;
 inline constexpr std::size_t kLogChunkBytesMax = 1 << 20;
 /// A message of reports is begun no further once it has so many bytes (`report_bytes`): with one

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -56,19 +57,32 @@ struct WorkEntry {
   std::int32_t sub_block = -1;  ///< -1 = the whole FFN sub-block of the layer
   std::string geometry;         ///< "raw" | "spherical" | "hyperbolic"
   std::string statistic;        ///< a name of geometry/statistics/table.cc: "shift", ...
-  double value = 0;             ///< mean over subsamples
-  double standard_error = 0;
+  double value = 0;             ///< mean over subsamples, or over all positions
+  std::optional<double> standard_error = {};  ///< none where it cannot be known
+  std::string no_error = {};                  ///< why there is none
+  std::vector<double> subsample_values = {};  ///< one a subsample, or none where they are too many
 };
+
+/// Why a profile of a trainer of an earlier version has no errors.
+inline constexpr std::string_view kEarlierErrors =
+    "measured by an earlier version, whose subsamples could overlap or share sequences";
 
 /// The work profile measured on the trained network.
 struct ProfileReport {
   std::int64_t step = 0;
   std::int32_t tokens = 0;      ///< n
-  std::int32_t subsamples = 0;  ///< R
+  std::int32_t subsamples = 0;  ///< R' that were used
   double rho = 0;
-  std::uint64_t seed = 0;          ///< positions follow from it
-  std::int32_t dropped = 0;        ///< tokens dropped as zero vectors
-  std::int32_t linear_tokens = 0;  ///< n of the statistics that are linear in n
+  std::uint64_t seed = 0;             ///< positions follow from it
+  std::int32_t dropped = 0;           ///< tokens dropped as zero vectors
+  std::int32_t linear_tokens = 0;     ///< n of the statistics that are linear in n
+  std::int32_t subsamples_asked = 0;  ///< R
+  /// N, tokens that could be used. 0: of an earlier version; its errors are left out on reading.
+  std::int64_t positions = 0;
+  std::int64_t sequences = 0;                  ///< that these are of
+  bool sequences_given = false;                ///< else each token was taken as one
+  std::string no_error;                        ///< why the subsamples give no errors; "" = they do
+  std::vector<std::int64_t> subsample_tokens;  ///< of the statistics that are linear in n
   std::vector<WorkEntry> entries;
 };
 

@@ -179,13 +179,20 @@ struct ProfileRow {  ///< one entry of a work profile
   std::string geometry;
   std::string statistic;
   double value = 0;
-  double standard_error = 0;
+  std::optional<double> standard_error = {};  ///< none where it cannot be known
   std::int32_t tokens = 0;
   std::int32_t subsamples = 0;
   std::int32_t linear_tokens = 0;
   double rho = 0;
   std::uint64_t seed = 0;
   std::int32_t dropped = 0;
+  std::string no_error = {};                  ///< why there is no error
+  std::vector<double> subsample_values = {};  ///< finite ones
+  std::int32_t subsamples_asked = 0;
+  std::int64_t positions = 0;  ///< tokens that could be used; 0 = measured by an earlier version
+  std::int64_t sequences = 0;  ///< that these are of
+  bool sequences_given = false;
+  std::vector<std::int64_t> subsample_tokens = {};  ///< of statistics that are linear in n
   friend bool operator==(const ProfileRow&, const ProfileRow&) = default;
 };
 

@@ -49,6 +49,19 @@ std::map<std::string, double> values_from_json(const std::string& text) {
   return values;
 }
 
+// Numbers that JSON cannot say are null.
+template <typename T>
+std::vector<T> numbers_from_json(const std::string& text, std::string_view what) {
+  const json in = parse_json(text).value_or(nullptr);
+  if (!in.is_array()) throw_corrupt(what);
+  std::vector<T> numbers;
+  for (const json& number : in) {
+    if (!number.is_number() && !number.is_null()) throw_corrupt(what);
+    numbers.push_back(number.is_null() ? std::numeric_limits<T>::quiet_NaN() : number.get<T>());
+  }
+  return numbers;
+}
+
 std::vector<std::uint32_t> slots_from_json(const std::string& text) {
   const json in = parse_json(text).value_or(nullptr);
   if (!in.is_array()) throw_corrupt("slots that are no JSON array");
@@ -421,18 +434,29 @@ void write_row(Connection& db, const CheckpointRow& row) {
 }
 
 void write_row(Connection& db, const ProfileRow& row) {
+  // NaN is NULL, and so is an error that cannot be known.
+  const double standard_error = row.standard_error.value_or(std::nan(""));
+  const std::string values = json(row.subsample_values).dump();
+  const std::string tokens = json(row.subsample_tokens).dump();
   Query(db.statement(
             "INSERT INTO profile (trial, attempt, step, layer, sub_block, geometry, statistic, "
-            "value, standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "value, standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped, "
+            "no_error, subsample_values_json, subsamples_asked, positions, sequences, "
+            "sequences_given, subsample_tokens_json) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (trial, attempt, step, layer, sub_block, geometry, statistic) "
             "DO UPDATE SET value = excluded.value, standard_error = excluded.standard_error, "
             "tokens = excluded.tokens, subsamples = excluded.subsamples, "
             "linear_tokens = excluded.linear_tokens, rho = excluded.rho, seed = excluded.seed, "
-            "dropped = excluded.dropped"),
+            "dropped = excluded.dropped, no_error = excluded.no_error, "
+            "subsample_values_json = excluded.subsample_values_json, "
+            "subsamples_asked = excluded.subsamples_asked, positions = excluded.positions, "
+            "sequences = excluded.sequences, sequences_given = excluded.sequences_given, "
+            "subsample_tokens_json = excluded.subsample_tokens_json"),
         row.attempt.trial.value, row.attempt.number, row.step, row.layer, row.sub_block,
-        row.geometry, row.statistic, row.value, row.standard_error, row.tokens, row.subsamples,
-        row.linear_tokens, row.rho, row.seed, row.dropped)
+        row.geometry, row.statistic, row.value, standard_error, row.tokens, row.subsamples,
+        row.linear_tokens, row.rho, row.seed, row.dropped, row.no_error, values,
+        row.subsamples_asked, row.positions, row.sequences, row.sequences_given, tokens)
       .run();
 }
 
@@ -697,27 +721,38 @@ std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial) {
 std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {
   Query query(
       db.statement("SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, "
-                   "standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped FROM "
+                   "standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped, "
+                   "no_error, subsample_values_json, subsamples_asked, positions, sequences, "
+                   "sequences_given, subsample_tokens_json FROM "
                    "profile WHERE trial = ?1 AND (attempt, step) = "
                    "(SELECT attempt, step FROM profile WHERE trial = ?1 "
                    "ORDER BY attempt DESC, step DESC LIMIT 1) "
                    "ORDER BY layer, sub_block, geometry, statistic"),
       trial.value);
   return all<ProfileRow>(query, [](Query& row) {
-    return ProfileRow{{TrialId{row.u64(0)}, row.u32(1)},
-                      row.integer(2),
-                      row.i32(3),
-                      row.i32(4),
-                      row.text(5),
-                      row.text(6),
-                      row.real(7),
-                      row.real(8),
-                      row.i32(9),
-                      row.i32(10),
-                      row.i32(11),
-                      row.real(12),
-                      row.u64(13),
-                      row.i32(14)};
+    ProfileRow out;
+    out.attempt = {TrialId{row.u64(0)}, row.u32(1)};
+    out.step = row.integer(2);
+    out.layer = row.i32(3);
+    out.sub_block = row.i32(4);
+    out.geometry = row.text(5);
+    out.statistic = row.text(6);
+    out.value = row.real(7);
+    if (!row.null(8)) out.standard_error = row.real(8);
+    out.tokens = row.i32(9);
+    out.subsamples = row.i32(10);
+    out.linear_tokens = row.i32(11);
+    out.rho = row.real(12);
+    out.seed = row.u64(13);
+    out.dropped = row.i32(14);
+    out.no_error = row.text(15);
+    out.subsample_values = numbers_from_json<double>(row.text(16), "values of a profile");
+    out.subsamples_asked = row.i32(17);
+    out.positions = row.integer(18);
+    out.sequences = row.integer(19);
+    out.sequences_given = row.integer(20) != 0;
+    out.subsample_tokens = numbers_from_json<std::int64_t>(row.text(21), "subsamples of a profile");
+    return out;
   });
 }
 

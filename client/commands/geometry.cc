@@ -13,6 +13,7 @@
 #include "geometry/diagram_distance.h"
 #include "geometry/gromov_wasserstein.h"
 #include "geometry/intrinsic_dimension.h"
+#include "geometry/jackknife.h"
 #include "geometry/kernels.h"
 #include "geometry/npy.h"
 #include "geometry/statistics/table.h"
@@ -560,10 +561,54 @@ void add_dimension(CLI::App& group, Context& context) {
 
 struct WorkFlags {
   std::string before, after;
+  std::string sequences;            // a file; "" = none
+  std::size_t sequence_length = 0;  // 0 = not given
   geometry::WorkOptions work;
   std::string device = "cpu";
   std::optional<double> memory_gib;
 };
+
+// The sequence of every token as the user gives them; empty when nobody says.
+std::vector<std::int64_t> sequences_of(const WorkFlags& options, std::size_t points) {
+  if (!options.sequences.empty()) {
+    return require_input(geometry::read_sequences(options.sequences, points));
+  }
+  std::vector<std::int64_t> sequences;
+  const std::size_t length = options.sequence_length;
+  if (length == 0) return sequences;
+  if (points % length != 0) {
+    throw Failure(Exit::kUsage,
+                  fmt::format("--sequence-length {}: {} tokens are no whole number of sequences; "
+                              "give --sequences, one number a token, if they differ in length",
+                              length, points));
+  }
+  for (std::size_t i = 0; i < points; ++i) {
+    sequences.push_back(static_cast<std::int64_t>(i / length));
+  }
+  return sequences;
+}
+
+// What nobody may overlook about the errors of a profile.
+void note_errors(const Printer& out, const geometry::WorkProfile& profile) {
+  if (!profile.sequences_given) {
+    out.note(
+        "tailor: no sequences are given: each token is taken as a sequence of its own. Where "
+        "tokens share sequences the errors are too small; give --sequences ids.npy (as "
+        "tailor-trainer clouds writes them) or --sequence-length T");
+  }
+  if (profile.subsamples < profile.subsamples_asked) {
+    out.note(
+        fmt::format("tailor: {} of {} subsamples: {} tokens of {} sequences hold no more of "
+                    "{} that share no sequence{}",
+                    profile.subsamples, profile.subsamples_asked, profile.usable, profile.sequences,
+                    profile.tokens,
+                    profile.subsamples < 2 ? "; gromov and topology have no standard error" : ""));
+  }
+}
+
+std::string error_text(const std::optional<double>& error) {
+  return error ? fmt::format("{:.2g}", *error) : "-";
+}
 
 void run_work(const Context& context, const WorkFlags& options) {
   const Printer out = context.printer();
@@ -586,11 +631,15 @@ void run_work(const Context& context, const WorkFlags& options) {
   MemoryPlan plan(fmt::format("work of {} layers of {} tokens", shape.layers, shape.points),
                   options.memory_gib, work.threads);
   plan.hold("both files as float32", 8.0 * static_cast<double>(file_before.file.size()));
+  const bool has_sequences = !options.sequences.empty() || options.sequence_length > 0;
+  if (has_sequences) plan.hold("sequences", 16.0 * static_cast<double>(shape.points));
   plan.pass(fmt::format("subsamples of {} tokens ({} for shift) on {} threads",
                         std::min(work.tokens, shape.points),
                         std::min(work.linear_tokens, shape.points), work.threads),
             geometry::work_memory_bytes(shape.layers, shape.points, shape.dimension, work));
   plan.check();
+  const std::vector<std::int64_t> sequences = sequences_of(options, shape.points);
+  work.sequences = sequences;
   const geometry::Stack before = require_input(geometry::read_stack(file_before));
   const geometry::Stack after = require_input(geometry::read_stack(file_after));
   if (before.rounded || after.rounded) {
@@ -620,13 +669,9 @@ void run_work(const Context& context, const WorkFlags& options) {
                     "closer than float32 can tell",
                     profile.duplicates, profile.tokens));
   }
-  // With one subsample there is no error to speak of; 0 would claim too much.
-  const bool has_errors = profile.subsamples > 1;
-  const bool overlapping =
-      has_errors && before.points - profile.dropped < profile.subsamples * profile.tokens;
+  note_errors(out, profile);
   if (out.json()) {
     Json json = geometry::work_measurement_json(profile);
-    json["overlapping"] = overlapping;
     json["rounded_to_float32"] = before.rounded || after.rounded;
     return out.document(json);
   }
@@ -649,21 +694,26 @@ void run_work(const Context& context, const WorkFlags& options) {
     row.emplace_back(geometry::geometry_name(first.geometry));
     for (std::size_t s = 0; s < names.size(); ++s) {
       const geometry::WorkEntry& entry = profile.entries[i + s];
-      row.push_back(
-          fmt::format("{:.6g} ({})", entry.value,
-                      has_errors ? fmt::format("{:.2g}", entry.standard_error) : std::string("-")));
+      row.push_back(fmt::format("{:.6g} ({})", entry.value, error_text(entry.standard_error)));
     }
     rows.push_back(std::move(row));
   }
   out.table(columns, rows);
-  out.note(fmt::format("{} subsamples of {} tokens ({} for shift){}", profile.subsamples,
-                       profile.tokens, profile.linear_tokens,
-                       profile.dropped > 0
-                           ? fmt::format("; {} tokens with a zero vector left out", profile.dropped)
-                           : ""));
-  if (overlapping) {
-    out.note("the subsamples overlap: standard errors are on the low side; give more tokens");
+  const std::string dropped =
+      profile.dropped > 0 ? fmt::format("; {} tokens with a zero vector left out", profile.dropped)
+                          : "";
+  out.note(fmt::format("{} subsamples of {} tokens ({} for shift) from {} tokens of {}{}",
+                       profile.subsamples, profile.tokens, profile.linear_tokens, profile.usable,
+                       profile.sequences_given ? fmt::format("{} sequences", profile.sequences)
+                                               : "unknown sequences",
+                       dropped));
+  std::vector<std::vector<std::string>> shares;
+  for (const geometry::FrontLoad& of : geometry::front_loads(profile)) {
+    shares.push_back({std::string(geometry::geometry_name(of.geometry)), of.statistic,
+                      fmt::format("{:.4f} ({})", of.value, error_text(of.standard_error))});
   }
+  if (shares.empty()) return;
+  out.table({{"GEOMETRY"}, {"STATISTIC"}, {"FIRST THIRD (SE)", Align::kRight}}, shares);
 }
 
 void add_work(CLI::App& group, Context& context) {
@@ -671,11 +721,12 @@ void add_work(CLI::App& group, Context& context) {
   CLI::App* command =
       add_command(group, "work",
                   "What a layer does to its token cloud: every statistic in three geometries, mean "
-                  "and standard "
-                  "error over subsamples. Files: float32 [tokens, coordinates] or [layers, tokens, "
-                  "coordinates]; row i of both is the same token.",
-                  "  tailor geometry work before.npy after.npy\n"
-                  "  tailor geometry work before.npy after.npy --tokens 128 --subsamples 4 --json");
+                  "and standard error over disjoint subsamples of whole sequences. Files: float32 "
+                  "[tokens, coordinates] or [layers, tokens, coordinates]; row i of both is the "
+                  "same token.",
+                  "  tailor geometry work before.npy after.npy --sequences sequences.npy\n"
+                  "  tailor geometry work before.npy after.npy --sequence-length 255 --tokens 128 "
+                  "--json");
   command->add_option("BEFORE.npy", options->before, "the cloud before the layer")->required();
   command->add_option("AFTER.npy", options->after, "the cloud after it")->required();
   command->add_option("--tokens", options->work.tokens,
@@ -683,7 +734,17 @@ void add_work(CLI::App& group, Context& context) {
   command->add_option("--linear-tokens", options->work.linear_tokens,
                       "the same for shift, which costs little (default 2048; ours)");
   command->add_option("--subsamples", options->work.subsamples,
-                      "subsamples; disjoint where there are tokens enough (default 8; ours)");
+                      "subsamples; they share no sequence, so there are fewer where tokens are few "
+                      "(default 8; ours)");
+  CLI::Option* ids = command->add_option(
+      "--sequences", options->sequences,
+      "a .npy with the sequence of every token, any integers: tokens of one sequence resemble "
+      "each other (default: each token a sequence of its own, which is said)");
+  command
+      ->add_option("--sequence-length", options->sequence_length,
+                   "in place of --sequences: so many tokens in a row are one sequence")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32))
+      ->excludes(ids);
   command->add_option("--statistic", options->work.statistics,
                       "only these: shift, gromov, topology (default: all)");
   add_rho_option(command, options->work.rho);

@@ -33,6 +33,13 @@ void note_caveats(const Printer& out, const geometry::WidthProblem& problem,
                     "given)",
                     solution.no_integers));
   }
+  if (!problem.errors_given) {
+    // Nobody asked for errors.
+  } else if (!solution.no_errors.empty()) {
+    out.note("tailor: no standard errors of work and widths: " + solution.no_errors);
+  } else if (solution.integers && !solution.no_integer_errors.empty()) {
+    out.note("tailor: no standard errors of integer widths: " + solution.no_integer_errors);
+  }
   if (!solution.raised.empty()) {
     out.note(fmt::format("tailor: exponents below {} count as that (\"exponent_min\"): {}",
                          problem.allocation.exponent_min, layers_named(solution.raised)));
@@ -51,22 +58,32 @@ void note_caveats(const Printer& out, const geometry::WidthProblem& problem,
 void print_solution(const Printer& out, const geometry::WidthProblem& problem,
                     const geometry::WidthSolution& solution) {
   const geometry::Allocation& solved = solution.allocation;
-  const bool errors = !problem.work_errors.empty();
-  std::vector<Column> columns = {{"LAYER", Align::kRight},
-                                 {"WORK", Align::kRight},
-                                 {"EXPONENT", Align::kRight},
-                                 {"WIDTH", Align::kRight}};
-  if (errors) columns.push_back({"(SE)", Align::kRight});
+  std::vector<Column> columns = {{"LAYER", Align::kRight}, {"WORK", Align::kRight}};
+  const auto error_column = [&](const std::vector<double>& errors) {
+    if (!errors.empty()) columns.push_back({"(SE)", Align::kRight});
+  };
+  const auto put_error = [](std::vector<std::string>& row, const std::vector<double>& errors,
+                            std::size_t l) {
+    if (!errors.empty()) row.push_back(fmt::format("{:.3g}", errors[l]));
+  };
+  error_column(solution.work_errors);
+  columns.push_back({"EXPONENT", Align::kRight});
+  columns.push_back({"WIDTH", Align::kRight});
+  error_column(solution.width_errors);
   if (solution.integers) columns.push_back({"INTEGER", Align::kRight});
+  error_column(solution.integer_errors);
   columns.push_back({"STATE"});
   columns.push_back({"KKT", Align::kRight});
   std::vector<std::vector<std::string>> rows;
   for (std::size_t l = 0; l < solved.widths.size(); ++l) {
-    std::vector<std::string> row = {
-        std::to_string(l), fmt::format("{:.6g}", problem.allocation.work[l]),
-        fmt::format("{:.4g}", solution.exponents[l]), fmt::format("{:.10g}", solved.widths[l])};
-    if (errors) row.push_back(fmt::format("{:.3g}", solution.width_errors[l]));
+    std::vector<std::string> row = {std::to_string(l),
+                                    fmt::format("{:.6g}", problem.allocation.work[l])};
+    put_error(row, solution.work_errors, l);
+    row.push_back(fmt::format("{:.4g}", solution.exponents[l]));
+    row.push_back(fmt::format("{:.10g}", solved.widths[l]));
+    put_error(row, solution.width_errors, l);
     if (solution.integers) row.push_back(fmt::format("{}", solution.integers->widths[l]));
+    put_error(row, solution.integer_errors, l);
     row.emplace_back(geometry::layer_state_name(solved.states[l]));
     row.push_back(fmt::format("{:.6g}", solved.kkt[l]));
     rows.push_back(std::move(row));
@@ -81,6 +98,16 @@ void print_solution(const Printer& out, const geometry::WidthProblem& problem,
         "in multiples of {}: objective {:.12g}, {}, budget {}", problem.quantum, integers.objective,
         integers.optimal ? "the best there is" : "not proved the best",
         integers.error == 0 ? "met exactly" : fmt::format("met to {:.1e}", integers.error)));
+  }
+  if (solution.front_load && solved.widths.size() >= 3) {
+    out.line(fmt::format(
+        "work in the first third of the layers {:.4f}{}", *solution.front_load,
+        solution.front_load_error ? fmt::format(" (SE {:.2g})", *solution.front_load_error) : ""));
+  }
+  if (!solution.width_errors.empty()) {
+    out.note(fmt::format(
+        "standard errors by the jackknife over {} subsamples, through shaping, solver and rounding",
+        problem.without.size()));
   }
   if (solved.no_signal) out.note("no layer has any work: the budget was spread evenly");
 }

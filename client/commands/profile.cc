@@ -44,7 +44,9 @@ void add_profile(CLI::App& app, Context& context) {
       const std::string name = entry.geometry() + " " + entry.statistic();
       names.insert(name);
       cells[{entry.layer(), entry.sub_block()}][name] =
-          fmt::format("{:.4g} ({:.1g})", entry.value(), entry.standard_error());
+          entry.has_standard_error()
+              ? fmt::format("{:.4g} ({:.1g})", entry.value(), entry.standard_error())
+              : fmt::format("{:.4g} (-)", entry.value());
     }
     std::vector<Column> columns = {{"LAYER", Align::kRight}, {"SUB-MLP", Align::kRight}};
     for (const auto& name : names) columns.push_back({name + " (SE)", Align::kRight});
@@ -57,12 +59,23 @@ void add_profile(CLI::App& app, Context& context) {
     }
     out.table(columns, rows);
     out.note(fmt::format(
-        "at step {}: {} subsamples of {} tokens{}{}", profile.step(), profile.subsamples(),
+        "at step {}: {}{} subsamples of {} tokens{}{}{}", profile.step(), profile.subsamples(),
+        profile.subsamples_asked() > profile.subsamples()
+            ? fmt::format(" of {}", profile.subsamples_asked())
+            : "",
         profile.tokens(),
         profile.linear_tokens() > 0 ? fmt::format(" ({} for shift)", profile.linear_tokens()) : "",
         profile.dropped() > 0
             ? fmt::format("; {} tokens with a zero vector left out", profile.dropped())
-            : ""));
+            : "",
+        profile.positions() > 0 ? fmt::format(", from {} tokens of {}", profile.positions(),
+                                              profile.sequences_given()
+                                                  ? fmt::format("{} sequences", profile.sequences())
+                                                  : "unknown sequences, each taken as one")
+                                : ""));
+    if (!profile.no_error().empty()) {
+      out.note("tailor: there are entries without a standard error: " + profile.no_error());
+    }
   });
 }
 

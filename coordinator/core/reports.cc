@@ -148,6 +148,13 @@ void accept_profile(Transition& t, const Trial& trial, const protocol::ProfileRe
     row.rho = profile.rho;
     row.seed = profile.seed;
     row.dropped = profile.dropped;
+    row.no_error = entry.no_error;
+    row.subsample_values = entry.subsample_values;
+    row.subsamples_asked = profile.subsamples_asked;
+    row.positions = profile.positions;
+    row.sequences = profile.sequences;
+    row.sequences_given = profile.sequences_given;
+    row.subsample_tokens = profile.subsample_tokens;
     t.append(std::move(row));
   }
 }

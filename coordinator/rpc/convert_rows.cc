@@ -223,7 +223,9 @@ v1::WorkEntry to_proto(const storage::ProfileRow& row) {
   out.set_geometry(utf8(row.geometry));
   out.set_statistic(utf8(row.statistic));
   out.set_value(row.value);
-  out.set_standard_error(row.standard_error);
+  if (row.standard_error) out.set_standard_error(*row.standard_error);
+  out.set_no_error(utf8(row.no_error));
+  out.mutable_subsample_values()->Add(row.subsample_values.begin(), row.subsample_values.end());
   return out;
 }
 
@@ -278,6 +280,17 @@ bool add_profile(const std::vector<storage::ProfileRow>& rows, PageBudget& budge
     profile.set_rho(row.rho);
     profile.set_seed(row.seed);
     profile.set_dropped(row.dropped);
+    profile.set_subsamples_asked(row.subsamples_asked);
+    profile.set_positions(row.positions);
+    profile.set_sequences(row.sequences);
+    profile.set_sequences_given(row.sequences_given);
+    if (!row.standard_error && profile.no_error().empty()) {
+      profile.set_no_error(utf8(row.no_error));
+    }
+    if (profile.entries_size() == 0) {
+      profile.mutable_subsample_tokens()->Add(row.subsample_tokens.begin(),
+                                              row.subsample_tokens.end());
+    }
     profile.add_entries()->Swap(&entry);
   }
   return true;

@@ -26,6 +26,10 @@ Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
   return mean;
 }
 
+Result<std::vector<double>> per_token(PairWorkspace& pair, Geometry geometry) {
+  return pair.displacements(geometry);
+}
+
 }  // namespace
 
 extern const Statistic kShiftStatistic;
@@ -36,6 +40,7 @@ constinit const Statistic kShiftStatistic{
     .cost = cost,
     .memory = memory,
     .evaluate = evaluate,
+    .per_token = per_token,
 };
 
 }  // namespace tailor::geometry

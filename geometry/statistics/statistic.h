@@ -112,6 +112,9 @@ struct Statistic {
   double (*memory)(std::size_t n) = nullptr;
   /// The value. Errors: kInvalidArgument when a cloud leaves the range of float64.
   Result<double> (*evaluate)(PairWorkspace& pair, Geometry geometry) = nullptr;
+  /// Of a statistic that is a mean over tokens: its terms, one a token, of which a profile takes
+  /// the mean over all positions that it measures. Null for the others.
+  Result<std::vector<double>> (*per_token)(PairWorkspace& pair, Geometry geometry) = nullptr;
 };
 
 }  // namespace tailor::geometry

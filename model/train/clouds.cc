@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "geometry/work_profile_json.h"
+#include "protocol/limits.h"
 
 namespace tailor::train {
 namespace {
@@ -23,6 +24,11 @@ namespace {
 constexpr std::size_t kTokensOfSequenceMax = 4;
 
 }  // namespace
+
+std::size_t positions_wanted(std::size_t tokens, std::size_t subsamples) {
+  const std::size_t sequences = (tokens + kTokensOfSequenceMax - 1) / kTokensOfSequenceMax;
+  return (sequences + 1) * subsamples * kTokensOfSequenceMax;
+}
 
 std::vector<TokenPosition> choose_positions(std::uint64_t full_blocks, std::int64_t sequence_length,
                                             std::size_t count, std::uint64_t seed) {
@@ -156,9 +162,8 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
                                    const ShouldStop& should_stop) {
   geometry::WorkOptions options;
   options.tokens = static_cast<std::size_t>(spec.geometry.tokens);
-  // The same size for every statistic: with tokens x subsamples positions the
-  // subsamples are disjoint.
-  options.linear_tokens = options.tokens;
+  // No more than was taken: every position counts where a mean over positions is meant.
+  options.linear_tokens = positions_wanted(options.tokens, 1);
   options.subsamples = static_cast<std::size_t>(spec.geometry.subsamples);
   options.rho = spec.geometry.rho;
   options.seed = spec.seed;
@@ -168,8 +173,9 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
   MeasuredWork work;
   const std::uint64_t full_blocks =
       loader.scored_tokens() / static_cast<std::uint64_t>(loader.sequence_length());
-  work.positions = choose_positions(full_blocks, loader.sequence_length(),
-                                    options.tokens * options.subsamples, spec.seed);
+  work.positions =
+      choose_positions(full_blocks, loader.sequence_length(),
+                       positions_wanted(options.tokens, options.subsamples), spec.seed);
   if (work.positions.empty()) {
     return error(
         Code::kFailedPrecondition,
@@ -188,6 +194,11 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
     view.dimension = static_cast<std::size_t>(decoder.form().d_model);
     views.push_back(view);
   }
+  std::vector<std::int64_t> sequences;
+  for (const TokenPosition& position : work.positions) {
+    sequences.push_back(static_cast<std::int64_t>(position.block));
+  }
+  options.sequences = sequences;
   TAILOR_ASSIGN_OR_RETURN(work.profile, geometry::measure_work(views, options));
   return work;
 }
@@ -201,10 +212,24 @@ protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int
   report.rho = profile.rho;
   report.seed = profile.seed;
   report.dropped = static_cast<std::int32_t>(profile.dropped);
+  report.subsamples_asked = static_cast<std::int32_t>(profile.subsamples_asked);
+  report.positions = static_cast<std::int64_t>(profile.usable);
+  report.sequences = static_cast<std::int64_t>(profile.sequences);
+  report.sequences_given = profile.sequences_given;
+  report.no_error = profile.no_error;
+  report.subsample_tokens.assign(profile.subsample_tokens.begin(), profile.subsample_tokens.end());
+  const bool keep_values =
+      profile.entries.size() * profile.subsamples <= protocol::kProfileValuesMax;
   for (const geometry::WorkEntry& entry : profile.entries) {
-    report.entries.push_back({entry.layer, entry.sub_block,
-                              std::string(geometry::geometry_name(entry.geometry)), entry.statistic,
-                              entry.value, entry.standard_error});
+    protocol::WorkEntry& one = report.entries.emplace_back();
+    one.layer = entry.layer;
+    one.sub_block = entry.sub_block;
+    one.geometry = geometry::geometry_name(entry.geometry);
+    one.statistic = entry.statistic;
+    one.value = entry.value;
+    one.standard_error = entry.standard_error;
+    one.no_error = entry.no_error;
+    if (keep_values) one.subsample_values = entry.subsample_values;
   }
   return report;
 }

@@ -1,7 +1,9 @@
 // Token clouds before and after each FFN sub-block, and the work profile measured on them.
 //
 // Positions (science.md 3.1): at most 4 tokens of a validation sequence, never position 0, the same
-// for every layer and side; which sequences and which positions follows from the seed.
+// for every layer and side; which sequences and which positions follows from the seed. The sampling
+// unit is the sequence: its block is its name in the profile. One sequence more for each subsample
+// is taken than they need, so that a token without a direction costs no subsample.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +70,10 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
                                    const protocol::TrialSpec& spec, std::int64_t rows,
                                    const ShouldStop& should_stop);
 
-/// The profile as a report.
+/// Positions that a profile needs, with those to spare.
+std::size_t positions_wanted(std::size_t tokens, std::size_t subsamples);
+
+/// The profile as a report; without the values of subsamples where they are too many for one.
 protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int64_t step);
 
 /// The profile with all positions as JSON: DIR/artifacts/work_profile.json.

@@ -220,11 +220,12 @@ void bench_profile(const Request& request, json& report) {
   WorkProfile profile;
   time_calls(request, report, [&] { profile = value_of(measure_work(layers, options)); });
   for (const WorkEntry& entry : profile.entries) {
-    report["entries"].push_back({{"layer", entry.layer},
-                                 {"geometry", geometry_name(entry.geometry)},
-                                 {"statistic", entry.statistic},
-                                 {"value", entry.value},
-                                 {"standard_error", entry.standard_error}});
+    report["entries"].push_back(
+        {{"layer", entry.layer},
+         {"geometry", geometry_name(entry.geometry)},
+         {"statistic", entry.statistic},
+         {"value", entry.value},
+         {"standard_error", entry.standard_error ? json(*entry.standard_error) : json()}});
   }
   report["rho"] = profile.rho;
   report["tokens"] = profile.tokens;

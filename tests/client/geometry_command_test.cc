@@ -75,6 +75,15 @@ class GeometryCommand : public ::testing::Test {
     return path(name);
   }
 
+  std::string integers(const std::string& name, const std::vector<std::int64_t>& values) const {
+    geometry::NpyArray array;
+    array.type = geometry::NpyType::kI8;
+    array.shape = {values.size()};
+    array.bytes.assign(reinterpret_cast<const char*>(values.data()), 8 * values.size());
+    EXPECT_TRUE(geometry::write_npy(path(name), array).is_ok());
+    return path(name);
+  }
+
   std::string text(const std::string& name, const std::string& content) const {
     EXPECT_TRUE(write_file_atomic(path(name), content, false).is_ok());
     return path(name);
@@ -394,9 +403,13 @@ TEST_F(GeometryCommand, WorkOfAKnownDisplacementIsTheClosedForm) {
   EXPECT_NEAR(printed.at("raw").at("gromov").at("value"), (std::sqrt(2.0) - 1) / std::sqrt(2.0),
               1e-14);
   EXPECT_EQ(printed.at("raw").at("topology").at("value"), 0.0);
-  // All there is was used once: there is no error to give.
+  // All there is makes one subsample, which has no error; a mean over two tokens has: |1 - 0| / 2.
   EXPECT_EQ(printed.at("subsamples"), 1);
-  EXPECT_TRUE(printed.at("raw").at("shift").at("standard_error").is_null());
+  EXPECT_EQ(printed.at("subsamples_asked"), 8);
+  EXPECT_TRUE(printed.at("raw").at("gromov").at("standard_error").is_null());
+  EXPECT_THAT(printed.at("raw").at("gromov").at("no_error"), HasSubstr("one subsample"));
+  EXPECT_NEAR(printed.at("raw").at("shift").at("standard_error"), .5, 1e-15);
+  EXPECT_EQ(printed.at("sequences_given"), false);
   EXPECT_EQ(printed.at("entries").size(), 9u);
 }
 
@@ -414,19 +427,48 @@ TEST_F(GeometryCommand, WorkOfARealLayerIsThatOfTheReferenceAndCarriesErrors) {
   const Json sampled = json("work " + files + " --tokens 64 --subsamples 4 --seed 5");
   EXPECT_EQ(sampled.at("subsamples"), 4);
   EXPECT_EQ(sampled.at("tokens"), 64);
-  EXPECT_EQ(sampled.at("overlapping"), false);
+  EXPECT_EQ(sampled.at("usable"), 512);
   for (const Json& entry : sampled.at("entries")) {
     EXPECT_GT(entry.at("value").get<double>(), 0) << entry;
-    if (entry.at("statistic") != "shift") {
-      EXPECT_GT(entry.at("standard_error").get<double>(), 0) << entry;
-      EXPECT_LT(entry.at("standard_error").get<double>(), entry.at("value").get<double>()) << entry;
-    }
+    EXPECT_GT(entry.at("standard_error").get<double>(), 0) << entry;
+    EXPECT_LT(entry.at("standard_error").get<double>(), entry.at("value").get<double>()) << entry;
+    EXPECT_EQ(entry.at("subsample_values").size(), 4u) << entry;
   }
   EXPECT_EQ(sampled, json("work " + files + " --tokens 64 --subsamples 4 --seed 5 --threads 1"));
   EXPECT_NE(sampled.at("entries"),
             json("work " + files + " --tokens 64 --subsamples 4 --seed 6").at("entries"));
-  const Ran overlapping = run("work " + files + " --tokens 300 --subsamples 2");
-  EXPECT_THAT(overlapping.err, HasSubstr("overlap"));
+  const Ran one = run("work " + files + " --tokens 300 --subsamples 2");
+  EXPECT_THAT(one.err, HasSubstr("1 of 2 subsamples"));
+}
+
+TEST_F(GeometryCommand, WorkTakesTheSequencesOfItsTokens) {
+  // Tokens that move by 1, 2 | 3, 5 | 4: mean 3, and the error over sequences.
+  const std::string before = array("before.npy", {1, 1, 1, 1, 1}, {5, 1});
+  const std::string after = array("after.npy", {2, 3, 4, 6, 5}, {5, 1});
+  const std::string files = "work " + before + " " + after + " --statistic shift";
+  const std::string ids = integers("ids.npy", {7, 7, -1, -1, 30});
+  const Json given = json(files + " --sequences " + ids);
+  EXPECT_NEAR(given.at("raw").at("shift").at("value"), 3, 1e-15);
+  EXPECT_NEAR(given.at("raw").at("shift").at("standard_error"), .916515138991, 5e-13);
+  EXPECT_EQ(given.at("sequences"), 3);
+  EXPECT_EQ(given.at("sequences_given"), true);
+  // Nobody says: each token its own, and that is said.
+  const Ran assumed = run(files + " --json");
+  EXPECT_THAT(assumed.err, HasSubstr("each token is taken as a sequence of its own"));
+  EXPECT_EQ(Json::parse(assumed.out).at("sequences"), 5);
+  EXPECT_NEAR(Json::parse(assumed.out).at("raw").at("shift").at("standard_error"),
+              std::sqrt(10. / 4 / 5), 1e-15);
+  EXPECT_THAT(run(files).err, HasSubstr("each token is taken"));
+  EXPECT_EQ(run(files + " --sequences " + ids).err.find("each token"), std::string::npos);
+
+  EXPECT_EQ(json(files + " --sequence-length 5").at("sequences"), 1);
+  EXPECT_TRUE(
+      json(files + " --sequence-length 5").at("raw").at("shift").at("standard_error").is_null());
+  EXPECT_THAT(refusal(files + " --sequence-length 2"), HasSubstr("no whole number of sequences"));
+  EXPECT_THAT(refusal(files + " --sequences " + integers("few.npy", {1, 2})),
+              AllOf(HasSubstr("few.npy"), HasSubstr("each of 5 tokens")));
+  EXPECT_THAT(refusal(files + " --sequences " + array("real.npy", {1, 2, 3, 4, 5}, {5})),
+              AllOf(HasSubstr("real.npy"), HasSubstr("integers")));
 }
 
 TEST_F(GeometryCommand, WorkTakesAStackOfLayers) {
@@ -489,12 +531,23 @@ TEST_F(GeometryCommand, AllocationTakesCapsCostsAndDimensions) {
 }
 
 TEST_F(GeometryCommand, AllocationCarriesTheErrorsOfTheWork) {
-  // Two equal layers, a = 1: d log w_1 = (e_1 - e_2) / 4, so SE = w sqrt(2) e / 4 for errors e.
-  const std::string file = text("p.json",
-                                R"({"work": [2, 2], "work_errors": [0.2, 0.2], "exponent": 1,
-                                    "budget": 1280, "q": 64})");
-  const Json printed = json("allocate " + file);
-  EXPECT_NEAR(printed.at("report").at("width_errors")[0], 640 * std::sqrt(2.0) * .1 / 4, 1e-9);
+  // Smoothed or not; what one layer gains the other loses. (Numbers: width_problem_test.cc.)
+  for (const char* smoothing : {"none", "gaussian"}) {
+    const std::string file =
+        text("p.json", std::string(R"({"work_subsamples": [[2, 2], [3, 2], [2, 2.5]],
+                                       "exponent": 1, "budget": 1280, "q": 8, "smoothing": ")") +
+                           smoothing + "\"}");
+    const Json report = json("allocate " + file).at("report");
+    EXPECT_EQ(report.at("subsamples"), 3);
+    EXPECT_GT(report.at("width_errors")[0].get<double>(), 1);
+    EXPECT_NEAR(report.at("width_errors")[0], report.at("width_errors")[1], 1e-9);
+    EXPECT_EQ(report.at("integer_errors").size(), 2u);
+    EXPECT_THAT(run("allocate " + file).out, HasSubstr("(SE)"));
+  }
+  const Ran alone = run("allocate " + text("alone.json", R"({"work": [2, 2], "budget": 1280,
+                                                             "work_errors": [0.2, 0.2]})"));
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_THAT(alone.err, HasSubstr("errors of layers are correlated"));
 }
 
 TEST_F(GeometryCommand, AllocationWithoutRoomForTheDefaultMultipleStillGivesWidths) {

@@ -561,28 +561,6 @@ TEST(Allocation, ImpossibleProblemsAreRefusedWithTheReason) {
               HasSubstr("infeasible in multiples of 8"));
 }
 
-TEST(Allocation, ErrorsOfTheWidthsMatchFiniteDifferences) {
-  const AllocationProblem problem = random_problem(17, 10);
-  const auto base = allocate(problem);
-  ASSERT_TRUE(base);
-  // With an error on one layer only, the errors of all widths are its influence.
-  for (std::size_t k = 0; k < 10; ++k) {
-    std::vector<double> errors(10, 0.0);
-    errors[k] = 1;
-    const std::vector<double> widths = width_errors(problem, *base, errors);
-    const double step = 1e-6;
-    AllocationProblem up = problem, down = problem;
-    up.work[k] *= std::exp(step);
-    down.work[k] *= std::exp(-step);
-    const auto above = allocate(up), below = allocate(down);
-    ASSERT_TRUE(above && below);
-    for (std::size_t l = 0; l < 10; ++l) {
-      const double slope = std::abs(above->widths[l] - below->widths[l]) / (2 * step);
-      EXPECT_NEAR(widths[l], slope, 1e-4 * (1 + slope)) << k << " " << l;
-    }
-  }
-}
-
 TEST(Allocation, ExponentsFollowTheDimensionWithinTheModel) {
   EXPECT_EQ(exponent_from_dimension(ExponentRule::kTwoOverD, 10, 512), 0.2);
   EXPECT_EQ(exponent_from_dimension(ExponentRule::kTwoOverD, 0.3, 512), 2);

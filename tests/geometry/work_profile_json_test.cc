@@ -23,8 +23,15 @@ WorkProfile small_profile() {
   profile.seed = 0xFFFFFFFFFFFFFFFFull;
   profile.dropped = 5;
   profile.positions = {{0, 4294967295u, 7, 9}, {1, 2, 3, 4}};
-  profile.entries = {{0, -1, Geometry::kRaw, "shift", 1.0 / 3, 0x1p-1074},
-                     {3, 2, Geometry::kHyperbolic, "topology", 0x1.fffffffffffffp+1023, 0}};
+  profile.subsamples_asked = 8;
+  profile.usable = 4'294'967'296;
+  profile.sequences = 77;
+  profile.sequences_given = true;
+  profile.no_error = "a reason";
+  profile.subsample_tokens = {4, 5};
+  profile.entries = {
+      {0, -1, Geometry::kRaw, "shift", 1.0 / 3, 0x1p-1074, "", {1.0 / 7, 0x1p-1074}},
+      {3, 2, Geometry::kHyperbolic, "topology", 0x1.fffffffffffffp+1023, {}, "why", {0, 1}}};
   return profile;
 }
 
@@ -39,6 +46,12 @@ TEST(WorkProfileJson, IsReadBackToTheLastDigit) {
   EXPECT_EQ(read->seed, written.seed);
   EXPECT_EQ(read->dropped, written.dropped);
   EXPECT_EQ(read->positions, written.positions);
+  EXPECT_EQ(read->subsamples_asked, written.subsamples_asked);
+  EXPECT_EQ(read->usable, written.usable);
+  EXPECT_EQ(read->sequences, written.sequences);
+  EXPECT_EQ(read->sequences_given, written.sequences_given);
+  EXPECT_EQ(read->no_error, written.no_error);
+  EXPECT_EQ(read->subsample_tokens, written.subsample_tokens);
   ASSERT_EQ(read->entries.size(), written.entries.size());
   for (std::size_t i = 0; i < written.entries.size(); ++i) {
     EXPECT_EQ(read->entries[i].layer, written.entries[i].layer);
@@ -47,6 +60,31 @@ TEST(WorkProfileJson, IsReadBackToTheLastDigit) {
     EXPECT_EQ(read->entries[i].statistic, written.entries[i].statistic);
     EXPECT_EQ(read->entries[i].value, written.entries[i].value);
     EXPECT_EQ(read->entries[i].standard_error, written.entries[i].standard_error);
+    EXPECT_EQ(read->entries[i].no_error, written.entries[i].no_error);
+    EXPECT_EQ(read->entries[i].subsample_values, written.entries[i].subsample_values);
+  }
+}
+
+TEST(WorkProfileJson, ErrorsOfEarlierVersionsAreNotBelieved) {
+  ordered_json old = ordered_json::parse(work_profile_json(small_profile()));
+  for (const char* key : {"subsamples_asked", "usable", "sequences", "sequences_given",
+                          "subsample_tokens", "no_error"}) {
+    old.erase(key);
+  }
+  for (ordered_json& entry : old["entries"]) {
+    entry.erase("subsample_values");
+    entry.erase("no_error");
+    entry["standard_error"] = 0.25;
+  }
+  for (const int version : {1, 2}) {
+    old["version"] = version;
+    const auto read = work_profile_from_json(old.dump());
+    ASSERT_TRUE(read.has_value()) << read.error().message();
+    EXPECT_EQ(read->entries[0].value, 1.0 / 3);
+    EXPECT_FALSE(read->entries[0].standard_error);
+    EXPECT_EQ(read->entries[0].no_error, kEarlierErrors);
+    EXPECT_EQ(read->no_error, kEarlierErrors);
+    EXPECT_EQ(read->usable, 0u);
   }
 }
 
@@ -89,13 +127,19 @@ TEST(WorkProfileJson, WhatIsNoProfileIsRefusedByKey) {
     return changed;
   };
   EXPECT_THAT(message(with("format", "other")), HasSubstr("\"other\""));
-  EXPECT_THAT(message(with("version", 3)), HasSubstr("newer Tailor"));
+  EXPECT_THAT(message(with("version", 4)), HasSubstr("newer Tailor"));
   EXPECT_THAT(message(with("tokens", -1)), HasSubstr("\"tokens\" is -1"));
   EXPECT_THAT(message(with("rho", 1)), HasSubstr("\"rho\""));
+  EXPECT_THAT(message(with("usable", 0)), HasSubstr("\"usable\" is 0"));
+  EXPECT_THAT(message(with("subsample_tokens", {4})), HasSubstr("not one number a subsample"));
+  EXPECT_THAT(message(with("subsamples", 3)), HasSubstr("subsample"));
   EXPECT_THAT(message(with("subsample_positions", {{1}, {-1}})), HasSubstr("list 1"));
   ordered_json entry = good;
   entry["entries"][1]["geometry"] = "flat";
   EXPECT_THAT(message(entry), HasSubstr("entry 1: unknown geometry"));
+  entry = good;
+  entry["entries"][0]["standard_error"] = -1;
+  EXPECT_THAT(message(entry), HasSubstr("entry 0: a standard error is negative"));
   entry = good;
   entry["entries"][0]["value"] = nullptr;
   EXPECT_THAT(message(entry), HasSubstr("entry 0: \"value\""));

@@ -79,82 +79,147 @@ TEST(WorkProfile, HasAnEntryForEveryLayerGeometryAndStatisticInOrder) {
     }
   }
   EXPECT_EQ(profile->tokens, 16u);
-  EXPECT_EQ(profile->linear_tokens, 32u);
+  EXPECT_EQ(profile->linear_tokens, 25u);  // a quarter of all
   EXPECT_EQ(profile->subsamples, 4u);
 }
 
-TEST(WorkProfile, ValuesAndErrorsAreMeanAndStandardErrorOverTheStoredPositions) {
+// How far every position moves in the raw geometry.
+std::vector<double> raw_moves(const LayerClouds& layer) {
+  std::vector<double> moves;
+  for (std::size_t i = 0; i * layer.dimension < layer.before.size(); ++i) {
+    double squared = 0;
+    for (std::size_t k = 0; k < layer.dimension; ++k) {
+      const std::size_t at = i * layer.dimension + k;
+      const double step =
+          static_cast<double>(layer.after[at]) - static_cast<double>(layer.before[at]);
+      squared += step * step;
+    }
+    moves.push_back(std::sqrt(squared));
+  }
+  return moves;
+}
+
+TEST(WorkProfile, ShiftIsTheMeanOverAllPositionsWithTheErrorOverSequences) {
   const Network network(2, 100, 6, 2);
   const auto layers = network.layers();
-  const auto profile = measure_work(layers, small_options());
-  ASSERT_TRUE(profile);
-  for (int layer = 0; layer < 2; ++layer) {
-    std::vector<double> values;
-    for (const auto& positions : profile->positions) {
-      double sum = 0;
-      for (const auto position : positions) {
-        double squared = 0;
-        for (std::size_t k = 0; k < 6; ++k) {
-          const std::size_t at = position * 6 + k;
-          const double step = static_cast<double>(layers[layer].after[at]) -
-                              static_cast<double>(layers[layer].before[at]);
-          squared += step * step;
-        }
-        sum += std::sqrt(squared);
-      }
-      values.push_back(sum / static_cast<double>(positions.size()));
-    }
-    double mean = 0, spread = 0;
-    for (const double v : values) mean += v / static_cast<double>(values.size());
-    for (const double v : values) spread += (v - mean) * (v - mean);
-    const double count = static_cast<double>(values.size());
-    const WorkEntry& entry = find(*profile, layer, Geometry::kRaw, "shift");
-    EXPECT_NEAR(entry.value, mean, 1e-13);
-    EXPECT_NEAR(entry.standard_error, std::sqrt(spread / (count - 1) / count), 1e-13);
-    EXPECT_GT(entry.standard_error, 0);
-  }
-}
-
-TEST(WorkProfile, SubsamplesAreDisjointWherePositionsAllow) {
-  const Network network(1, 200, 4, 3);
+  std::vector<std::int64_t> sequences;
+  for (std::int64_t i = 0; i < 100; ++i) sequences.push_back(i / 5);
   WorkOptions options = small_options();
-  for (const std::size_t linear : {16u, 40u, 50u, 120u}) {
-    options.linear_tokens = linear;
-    const auto profile = measure_work(network.layers(), options);
-    ASSERT_TRUE(profile);
-    std::set<std::uint32_t> small, large;
-    for (const auto& positions : profile->positions) {
-      EXPECT_EQ(positions.size(), linear);
-      EXPECT_EQ(std::set<std::uint32_t>(positions.begin(), positions.end()).size(), linear);
-      small.insert(positions.begin(), positions.begin() + 16);
-      large.insert(positions.begin(), positions.end());
+  options.sequences = sequences;
+  const auto profile = measure_work(layers, options);
+  ASSERT_TRUE(profile);
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    const std::vector<double> moves = raw_moves(layers[layer]);
+    double mean = 0;
+    for (const double x : moves) mean += x / 100;
+    double square = 0;
+    for (std::size_t c = 0; c < 20; ++c) {
+      double sum = 0;
+      for (std::size_t i = 5 * c; i < 5 * c + 5; ++i) sum += moves[i] - mean;
+      square += sum * sum;
     }
-    EXPECT_EQ(small.size(), 4 * 16u);
-    if (4 * linear <= 200) {
-      EXPECT_EQ(large.size(), 4 * linear);
+    const WorkEntry& entry = find(*profile, static_cast<int>(layer), Geometry::kRaw, "shift");
+    EXPECT_NEAR(entry.value, mean, 1e-13);
+    EXPECT_NEAR(*entry.standard_error, std::sqrt(20. / 19 * square) / 100, 1e-13);
+    ASSERT_EQ(entry.subsample_values.size(), 4u);
+    for (std::size_t r = 0; r < 4; ++r) {
+      double of_subsample = 0;
+      for (const auto position : profile->positions[r]) of_subsample += moves[position] / 25;
+      EXPECT_EQ(profile->subsample_tokens[r], 25u);
+      EXPECT_NEAR(entry.subsample_values[r], of_subsample, 1e-13);
     }
   }
 }
 
-TEST(WorkProfile, SubsamplesOverlapButDifferWherePositionsAreFew) {
-  const Network network(1, 20, 4, 3);
+TEST(WorkProfile, OtherStatisticsAreMeansOfTheKeptValuesOfTheSubsamples) {
+  const Network network(1, 100, 6, 2);
   const auto profile = measure_work(network.layers(), small_options());
   ASSERT_TRUE(profile);
-  EXPECT_EQ(profile->linear_tokens, 20u);
-  std::set<std::set<std::uint32_t>> different;
-  for (const auto& positions : profile->positions) {
-    different.insert({positions.begin(), positions.begin() + 16});
+  for (const char* statistic : {"gromov", "topology"}) {
+    const WorkEntry& entry = find(*profile, 0, Geometry::kSpherical, statistic);
+    ASSERT_EQ(entry.subsample_values.size(), 4u);
+    double mean = 0, spread = 0;
+    for (const double v : entry.subsample_values) mean += v / 4;
+    for (const double v : entry.subsample_values) spread += (v - mean) * (v - mean);
+    EXPECT_NEAR(entry.value, mean, 1e-14);
+    EXPECT_NEAR(*entry.standard_error, std::sqrt(spread / 3 / 4), 1e-14);
+    EXPECT_GT(*entry.standard_error, 0);
   }
-  EXPECT_GT(different.size(), 1u);
 }
 
-TEST(WorkProfile, OneSubsampleIsUsedWhenItHoldsEveryPosition) {
-  const Network network(1, 12, 4, 3);
+TEST(WorkProfile, SubsamplesAreDisjointHoweverFewPositionsThereAre) {
+  for (const std::size_t positions : {200u, 64u, 63u, 33u}) {
+    const Network network(1, positions, 4, 3);
+    WorkOptions options = small_options();
+    for (const std::size_t linear : {16u, 40u, 50u, 120u}) {
+      options.linear_tokens = linear;
+      const auto profile = measure_work(network.layers(), options);
+      ASSERT_TRUE(profile);
+      EXPECT_EQ(profile->subsamples, std::min<std::size_t>(4, positions / 16));
+      EXPECT_EQ(profile->subsamples_asked, 4u);
+      EXPECT_EQ(profile->usable, positions);
+      std::set<std::uint32_t> seen;
+      std::size_t count = 0;
+      for (const auto& of : profile->positions) {
+        EXPECT_GE(of.size(), 16u);
+        EXPECT_LE(of.size(), linear);
+        seen.insert(of.begin(), of.end());
+        count += of.size();
+      }
+      EXPECT_EQ(seen.size(), count);
+      // All that there are, as far as they are asked for.
+      EXPECT_GE(count, std::min(positions, profile->subsamples * linear) - profile->subsamples);
+    }
+  }
+}
+
+TEST(WorkProfile, AnErrorThatCannotBeKnownIsAbsentWithTheReason) {
+  const Network network(1, 31, 4, 3);
   const auto profile = measure_work(network.layers(), small_options());
   ASSERT_TRUE(profile);
-  EXPECT_EQ(profile->tokens, 12u);
+  EXPECT_EQ(profile->tokens, 16u);
   EXPECT_EQ(profile->subsamples, 1u);
-  for (const WorkEntry& entry : profile->entries) EXPECT_EQ(entry.standard_error, 0);
+  EXPECT_THAT(profile->no_error, HasSubstr("31 tokens hold one subsample of 16"));
+  const WorkEntry& gromov = find(*profile, 0, Geometry::kRaw, "gromov");
+  EXPECT_FALSE(gromov.standard_error);
+  EXPECT_EQ(gromov.no_error, profile->no_error);
+  EXPECT_EQ(gromov.subsample_values.size(), 1u);
+  // A mean over positions needs no subsamples.
+  EXPECT_GT(*find(*profile, 0, Geometry::kRaw, "shift").standard_error, 0);
+
+  const std::vector<std::int64_t> one(31, 5);
+  WorkOptions options = small_options();
+  options.sequences = one;
+  const auto same = measure_work(network.layers(), options);
+  ASSERT_TRUE(same);
+  EXPECT_EQ(same->sequences, 1u);
+  for (const WorkEntry& entry : same->entries) {
+    EXPECT_FALSE(entry.standard_error);
+    EXPECT_THAT(entry.no_error, HasSubstr("one sequence"));
+  }
+}
+
+TEST(WorkProfile, SequencesAreOneAPositionAndSaidWhenTheyAreGiven) {
+  const Network network(1, 80, 4, 3);
+  WorkOptions options = small_options();
+  EXPECT_FALSE(measure_work(network.layers(), options)->sequences_given);
+  EXPECT_EQ(measure_work(network.layers(), options)->sequences, 80u);
+  std::vector<std::int64_t> sequences(80);
+  for (std::size_t i = 0; i < 80; ++i) sequences[i] = static_cast<std::int64_t>(i % 8);
+  options.sequences = sequences;
+  const auto profile = measure_work(network.layers(), options);
+  ASSERT_TRUE(profile);
+  EXPECT_TRUE(profile->sequences_given);
+  EXPECT_EQ(profile->sequences, 8u);
+  std::set<std::int64_t> seen;
+  for (const auto& positions : profile->positions) {
+    std::set<std::int64_t> mine;
+    for (const auto position : positions) mine.insert(sequences[position]);
+    for (const std::int64_t id : mine) EXPECT_TRUE(seen.insert(id).second) << id;
+  }
+  options.sequences = std::span(sequences).first(79);
+  EXPECT_THAT(measure_work(network.layers(), options).error().message(),
+              HasSubstr("79 sequence numbers are given for 80 tokens"));
 }
 
 TEST(WorkProfile, IsTheSameForTheSameSeedWhateverTheThreads) {
@@ -278,20 +343,6 @@ TEST(WorkProfile, TheCostEstimateGrowsWithTheWork) {
   const WorkOptions options = small_options();
   EXPECT_GT(work_cost(2, 100, 8, options), work_cost(1, 100, 8, options));
   EXPECT_GT(work_cost(1, 100, 16, options), work_cost(1, 100, 8, options));
-}
-
-TEST(WorkProfile, ALargeSampleOfEveryPositionHasNoStandardError) {
-  const Network network(1, 100, 6, 8);
-  WorkOptions options = small_options();
-  options.linear_tokens = 100;
-  const auto profile = measure_work(network.layers(), options);
-  ASSERT_TRUE(profile);
-  ASSERT_GT(profile->subsamples, 1u);
-  for (const Geometry geometry : kGeometries) {
-    EXPECT_EQ(find(*profile, 0, geometry, "shift").standard_error, 0);
-    EXPECT_GT(find(*profile, 0, geometry, "shift").value, 0);
-    EXPECT_GT(find(*profile, 0, geometry, "gromov").standard_error, 0);
-  }
 }
 
 }  // namespace

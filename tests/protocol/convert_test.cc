@@ -82,16 +82,25 @@ std::vector<Report> full_reports() {
                                {"down", -kInfinity},
                                {"tiny", 5e-324}}}});
   out.push_back({3, 1'700'000'000'003, CheckpointReport{100, "/c/100", "beef", 1ll << 40}});
-  out.push_back(
-      {4, 1'700'000'000'004,
-       ProfileReport{100,
-                     256,
-                     8,
-                     0.75,
-                     ~0ull,
-                     2,
-                     2048,
-                     {{0, -1, "raw", "shift", 1.5, 0.25}, {3, 2, "hyperbolic", "gw", kNan, 0}}}});
+  ProfileReport profile;
+  profile.step = 100;
+  profile.tokens = 256;
+  profile.subsamples = 2;
+  profile.rho = 0.75;
+  profile.seed = ~0ull;
+  profile.dropped = 2;
+  profile.linear_tokens = 2048;
+  profile.subsamples_asked = 8;
+  profile.positions = std::int64_t{1} << 40;
+  profile.sequences = 77;
+  profile.sequences_given = true;
+  profile.no_error = "why none";
+  profile.subsample_tokens = {2048, 2047};
+  profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25, "", {1.25, 1.75}},
+                     {3, 2, "hyperbolic", "gw", kNan, {}, "why none", {}},
+                     {3, 2, "hyperbolic", "shift", 0, 0.0, "", {0, 0}},
+                     {4, -1, "raw", "gw", 1, {}, "another reason", {1}}};
+  out.push_back({4, 1'700'000'000'004, profile});
   out.push_back(
       {5, 1'700'000'000'005,
        EndReport{EndClass::kNan, "loss is NaN at step 7", 7, {{"validation_loss", kNan}}}});
@@ -128,15 +137,20 @@ void expect_same_body(const EndReport& a, const EndReport& b) {
   expect_same(a.values, b.values);
 }
 void expect_same_body(const ProfileReport& a, const ProfileReport& b) {
-  EXPECT_EQ(std::tie(a.step, a.tokens, a.subsamples, a.rho, a.seed, a.dropped, a.linear_tokens),
-            std::tie(b.step, b.tokens, b.subsamples, b.rho, b.seed, b.dropped, b.linear_tokens));
+  const auto settings = [](const ProfileReport& p) {
+    return std::tie(p.step, p.tokens, p.subsamples, p.rho, p.seed, p.dropped, p.linear_tokens,
+                    p.subsamples_asked, p.positions, p.sequences, p.sequences_given, p.no_error,
+                    p.subsample_tokens);
+  };
+  EXPECT_EQ(settings(a), settings(b));
   ASSERT_EQ(a.entries.size(), b.entries.size());
   for (std::size_t i = 0; i < a.entries.size(); ++i) {
     const WorkEntry &x = a.entries[i], &y = b.entries[i];
     EXPECT_EQ(std::tie(x.layer, x.sub_block, x.geometry, x.statistic),
               std::tie(y.layer, y.sub_block, y.geometry, y.statistic));
     expect_same(x.value, y.value);
-    expect_same(x.standard_error, y.standard_error);
+    EXPECT_EQ(std::tie(x.standard_error, x.no_error, x.subsample_values),
+              std::tie(y.standard_error, y.no_error, y.subsample_values));
   }
 }
 
@@ -160,6 +174,20 @@ auto through_wire(const Value& value) {
   to_proto(value, &proto);
   EXPECT_TRUE(received.ParseFromString(proto.SerializeAsString()));
   return from_proto(received);
+}
+
+TEST(Convert, ErrorsOfAProfileOfAnEarlierTrainerAreNotBelieved) {
+  // As it was written before it said how many positions there were.
+  const auto read = report_from_json(
+      R"({"sequence":"1","wall_ms":"1","profile":{"step":"9","tokens":256,"subsamples":8,"rho":0.7,)"
+      R"("entries":[{"layer":0,"sub_block":-1,"geometry":"raw","statistic":"shift","value":1.5,)"
+      R"("standard_error":0.25}]}})");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  const auto& profile = std::get<ProfileReport>(read->body);
+  EXPECT_EQ(profile.entries.at(0).value, 1.5);
+  EXPECT_FALSE(profile.entries.at(0).standard_error);
+  EXPECT_EQ(profile.entries.at(0).no_error, kEarlierErrors);
+  EXPECT_EQ(profile.no_error, kEarlierErrors);
 }
 
 TEST(Convert, ATrialSpecWithEveryFieldSetSurvivesTheWireAndJson) {

@@ -160,6 +160,18 @@ TEST(Limits, AMessageOfReportsStaysBelowWhatGrpcTakes) {
   ProfileReport profile;
   profile.entries.assign(kProfileEntriesMax, {1000, 15, "hyperbolic", "topology", 1.5, 0.25});
   EXPECT_LE(kReportsBytesMax + report_bytes({1, 1, profile}), 4u << 20);
+  for (WorkEntry& entry : profile.entries) {
+    entry.subsample_values.assign(kProfileValuesMax / kProfileEntriesMax, 1.5);
+  }
+  profile.entries[0].no_error = std::string(kProfileReasonBytesMax, 'r');
+  profile.subsample_tokens.assign(kSubsamplesMax, std::int64_t{1} << 40);
+  const Report full{1, 1, profile};
+  ASSERT_TRUE(check_report(full).is_ok());
+  to_proto(Reports{{{TrialId{1}, 1}, 1}, {full}}, &proto);
+  EXPECT_LE(proto.ByteSizeLong(), report_bytes(full) + 64);
+  EXPECT_LE(kReportsBytesMax + report_bytes(full), 4u << 20);
+  profile.entries[0].subsample_values.assign(kProfileValuesMax, 1.5);
+  EXPECT_THAT(check_report({1, 1, profile}).message(), HasSubstr("values of subsamples"));
 }
 
 TEST(Limits, VersionsMayLieOneMinorApart) {

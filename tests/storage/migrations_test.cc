@@ -134,6 +134,10 @@ TEST(Migrations, WhatEveryEarlierSchemaHeldIsReadAsItWas) {
       EXPECT_EQ(store.checkpoints(TrialId{2})->at(0).step, 100);
       EXPECT_EQ(store.profile(TrialId{2})->at(0).value, 1.5);
       EXPECT_EQ(store.profile(TrialId{2})->at(0).dropped, count >= 2 ? 10 : 0);
+      // Its error is no longer believed; the number is kept under another name.
+      EXPECT_FALSE(store.profile(TrialId{2})->at(0).standard_error);
+      EXPECT_THAT(store.profile(TrialId{2})->at(0).no_error, HasSubstr("earlier version"));
+      EXPECT_EQ(store.profile(TrialId{2})->at(0).positions, 0);
       EXPECT_EQ(store.events(0, 10)->size(), 3u);
       EXPECT_EQ(store.events(0, 10, SweepId{1})->size(), 2u);
       EXPECT_EQ(store.events(0, 10, {}, TrialId{2})->at(0).message, "m");
@@ -152,6 +156,24 @@ TEST(Migrations, WhatEveryEarlierSchemaHeldIsReadAsItWas) {
       EXPECT_EQ(store.series(TrialId{2}, "lr")->steps.back(), step);
     }
   }
+}
+
+TEST(Migrations, ErrorsOfOldProfilesAreKeptUnderAnotherName) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  {
+    SQLite::Database db(path, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+    ASSERT_TRUE(migrate(db, path, embedded_migrations().first(6)).has_value());
+    db.exec(R"(INSERT INTO profile VALUES
+      (2, 1, 9, 0, -1, 'raw', 'shift', 1.5, 0.5, 6, 7, 8, 0.25, 9, 10))");
+    ASSERT_TRUE(migrate(db, path, embedded_migrations()).has_value());
+  }
+  SQLite::Database db(path, SQLite::OPEN_READONLY);
+  SQLite::Statement row(db, "SELECT standard_error, earlier_standard_error, value FROM profile");
+  ASSERT_TRUE(row.executeStep());
+  EXPECT_TRUE(row.isColumnNull(0));
+  EXPECT_EQ(row.getColumn(1).getDouble(), 0.5);
+  EXPECT_EQ(row.getColumn(2).getDouble(), 1.5);
 }
 
 TEST(Migrations, TheCauseOfAQuarantineIsReadFromItsOldReason) {

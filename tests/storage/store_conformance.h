@@ -858,9 +858,16 @@ TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
   const ProfileRow layer0{
       {TrialId{1}, 2},   500, 0, -1, "spherical", "shift", 3.0, 0.1, 256, 8, 2048, 0.76,
       ~std::uint64_t{0}, 3};
-  const ProfileRow layer1{
-      {TrialId{1}, 2},   500, 1, -1, "raw", "shift", 4.0, 0.2, 256, 8, 2048, 0.76,
-      ~std::uint64_t{0}, 3};
+  ProfileRow layer1{{TrialId{1}, 2},   500, 1, -1, "raw", "shift", 4.0, 0.2, 256, 8, 2048, 0.76,
+                    ~std::uint64_t{0}, 3};
+  layer1.standard_error.reset();
+  layer1.no_error = "all tokens are of one sequence";
+  layer1.subsample_values = {1.0 / 3, -0.0, 0x1p-1074};
+  layer1.subsamples_asked = 9;
+  layer1.positions = std::int64_t{1} << 40;
+  layer1.sequences = 12;
+  layer1.sequences_given = true;
+  layer1.subsample_tokens = {2048, 2047, 1};
   const ProfileRow layer1_sub{
       {TrialId{1}, 2},   500, 1, 0, "raw", "shift", 5.0, 0.2, 256, 8, 2048, 0.76,
       ~std::uint64_t{0}, 3};

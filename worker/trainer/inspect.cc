@@ -71,6 +71,18 @@ geometry::NpyArray float_array(const std::vector<float>& values, std::vector<std
   return array;
 }
 
+// The row of the tokens that every point of a cloud comes from.
+geometry::NpyArray sequence_array(std::int64_t rows, std::int64_t points_of_row) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t b = 0; b < rows; ++b)
+    ids.insert(ids.end(), static_cast<std::size_t>(points_of_row), b);
+  geometry::NpyArray array;
+  array.type = geometry::NpyType::kI8;
+  array.shape = {ids.size()};
+  array.bytes.assign(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(std::int64_t));
+  return array;
+}
+
 struct Opened {
   std::unique_ptr<net::Decoder> decoder;
   at::Tensor tokens;
@@ -126,6 +138,8 @@ Status write_clouds(const InspectOptions& options) {
   std::error_code failure;
   std::filesystem::create_directories(options.out, failure);
   if (failure) return errno_status(failure.value(), "create", options.out);
+  TAILOR_RETURN_IF_ERROR(geometry::write_npy(options.out + "/sequences.npy",
+                                             sequence_array(model.tokens.size(0), rows.numel())));
   const auto d = static_cast<std::size_t>(model.decoder->form().d_model);
   for (const train::LayerRows& cloud : clouds) {
     const std::string name =

@@ -259,6 +259,12 @@ function timeline(detail) {
   }));
 }
 
+function sampling(p) {
+  if (!p.positions) return p.no_error || 'none';
+  return p.subsamples + ' of ' + p.subsamples_asked + ' subsamples of ' + p.tokens + ' tokens, from ' + p.positions + ' tokens of '
+    + (p.sequences_given ? p.sequences + ' sequences' : 'unknown sequences, each taken as one');
+}
+
 function profileSection(profile) {
   if (!profile.length) return null;
   const kinds = [...new Set(profile.map((p) => p.geometry + ' ' + p.statistic))];
@@ -269,11 +275,13 @@ function profileSection(profile) {
       x: layers, y: layers.map((l) => (of(kind, l) ? of(kind, l).value : null)), name: escapeLabel(kind), mode: 'lines+markers', type: 'scatter',
       error_y: { type: 'data', array: layers.map((l) => (of(kind, l) ? of(kind, l).standard_error : null)), thickness: 1 },
     })), { xaxis: { title: { text: 'layer' }, dtick: 1 }, yaxis: { title: { text: 'work' }, rangemode: 'tozero' } }),
-    h('div', { class: 'scroll' }, h('table', null, h('caption', null, 'Value ± standard error over subsamples'),
+    h('div', { class: 'scroll' }, h('table', null, h('caption', null, 'Value ± standard error: ' + sampling(profile[0])),
       h('thead', null, h('tr', null, h('th', { scope: 'col', class: 'num' }, 'Layer'), kinds.map((k) => h('th', { scope: 'col', class: 'num' }, k)))),
       h('tbody', null, layers.map((l) => h('tr', null, num(l), kinds.map((k) => {
         const p = of(k, l);
-        return num(p ? decimal(p.value) + ' ± ' + decimal(p.standard_error) : '–');
+        if (!p) return num('–');
+        return p.standard_error === null ? h('td', { class: 'num', title: p.no_error }, decimal(p.value) + ' (no error)')
+          : num(decimal(p.value) + ' ± ' + decimal(p.standard_error));
       })))))));
 }
 

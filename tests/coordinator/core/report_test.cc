@@ -107,7 +107,13 @@ TEST(Reports, StoreCheckpointsAndProfiles) {
   profile.rho = 0.75;
   profile.seed = ~std::uint64_t{0};
   profile.dropped = 3;
-  profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25}, {1, -1, "spherical", "shift", 2.5, 0.5}};
+  profile.subsamples_asked = 9;
+  profile.positions = 5000;
+  profile.sequences = 70;
+  profile.sequences_given = true;
+  profile.subsample_tokens = {600, 640};
+  profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25, "", {1, 2}},
+                     {1, -1, "spherical", "shift", 2.5, {}, "why none", {2.5}}};
   h.report(h.session, h.live(1), 1,
            {protocol::CheckpointReport{8, "checkpoints/8", "abc", 1000}, profile});
   EXPECT_EQ(h.store.checkpoints(TrialId{1}).value().at(0).sha256, "abc");
@@ -119,6 +125,15 @@ TEST(Reports, StoreCheckpointsAndProfiles) {
   EXPECT_EQ(rows[1].rho, 0.75);
   EXPECT_EQ(rows[1].seed, ~std::uint64_t{0});
   EXPECT_EQ(rows[1].dropped, 3);
+  EXPECT_EQ(rows[0].standard_error, 0.25);
+  EXPECT_EQ(rows[0].subsample_values, (std::vector<double>{1, 2}));
+  EXPECT_FALSE(rows[1].standard_error);
+  EXPECT_EQ(rows[1].no_error, "why none");
+  EXPECT_EQ(rows[1].subsamples_asked, 9);
+  EXPECT_EQ(rows[1].positions, 5000);
+  EXPECT_EQ(rows[1].sequences, 70);
+  EXPECT_TRUE(rows[1].sequences_given);
+  EXPECT_EQ(rows[1].subsample_tokens, (std::vector<std::int64_t>{600, 640}));
 }
 
 TEST(Log, IsStoredOnceByOffset) {

@@ -123,7 +123,9 @@ class ApiTest : public ::testing::Test {
         reports.reports.push_back(
             {sequence++, 3, protocol::CheckpointReport{16, "/c/16", "ab", 99}});
         protocol::ProfileReport profile;
-        profile.entries = {{0, -1, "raw", "shift", 0.5, 0.125}};
+        profile.positions = 900;
+        profile.entries = {{0, -1, "raw", "shift", 0.5, 0.125, "", {0.25, 0.75}},
+                           {1, -1, "raw", "shift", 0.5, {}, "too few tokens", {0.5}}};
         reports.reports.push_back({sequence++, 3, profile});
         protocol::EndReport end;
         end.values = {{"validation_loss", (spec.candidate_name == "wide" ? 2.5 : 3.0) +
@@ -298,6 +300,10 @@ TEST_F(ApiTest, ShowsATrialWithAttemptsCheckpointsMetricsAndProfile) {
   EXPECT_THAT(body.at("metrics").get<std::vector<std::string>>(),
               ::testing::Contains("train_loss"));
   EXPECT_EQ(body.at("profile").at(0).at("standard_error"), 0.125);
+  EXPECT_EQ(body.at("profile").at(0).at("subsample_values"), (std::vector<double>{0.25, 0.75}));
+  EXPECT_EQ(body.at("profile").at(0).at("positions"), 900);
+  EXPECT_TRUE(body.at("profile").at(1).at("standard_error").is_null());
+  EXPECT_EQ(body.at("profile").at(1).at("no_error"), "too few tokens");
   EXPECT_EQ(body.at("candidate").at("architecture").at("d_model"), 32);
 }
 

@@ -92,15 +92,22 @@ TEST_F(TrainerTest, AWholeTrialReportsEverythingAndLearns) {
   ASSERT_EQ(profiles.size(), 1u);
   EXPECT_EQ(profiles[0].tokens, 32);
   EXPECT_EQ(profiles[0].subsamples, 4);
+  EXPECT_EQ(profiles[0].subsamples_asked, 4);
+  // Four tokens of a sequence; one sequence more than each subsample needs.
+  EXPECT_EQ(profiles[0].positions, 4 * (8 + 1) * 4);
+  EXPECT_EQ(profiles[0].sequences, 4 * (8 + 1));
+  EXPECT_TRUE(profiles[0].sequences_given);
   int shifts = 0;
   for (const auto& entry : profiles[0].entries) {
     if (entry.statistic != "shift") continue;
     ++shifts;
     EXPECT_GT(entry.value, 0);
+    EXPECT_GT(entry.standard_error.value_or(0), 0);
+    EXPECT_EQ(entry.subsample_values.size(), 4u);
   }
   EXPECT_EQ(shifts, 2 * (1 + 2) * 3);  // layers x (whole, two sub-MLPs) x geometries
   const auto artifact = nlohmann::json::parse(*read_file(trial + "/artifacts/work_profile.json"));
-  EXPECT_EQ(artifact["positions"].size(), 128u);
+  EXPECT_EQ(artifact["positions"].size(), 144u);
   const auto whole =
       geometry::work_profile_from_json(*read_file(trial + "/artifacts/work_profile.json"));
   ASSERT_TRUE(whole.has_value()) << whole.error().message();
