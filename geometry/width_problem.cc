@@ -357,9 +357,36 @@ Result<std::vector<double>> work_of(const ProblemFile& file, const Subsamples& s
   return work;
 }
 
-// Work and its replicates, shaped alike.
-Status read_work(const ProblemFile& file, WidthProblem& out) {
+// The replicates, shaped as the work is.
+void shape_without(const std::vector<std::vector<double>>& without, const ShapingOptions& shaping,
+                   WidthProblem& out) {
+  for (std::size_t r = 0; r < without.size(); ++r) {
+    auto one = shaped(without[r], shaping);
+    if (!one) {
+      out.without.clear();
+      out.no_errors = fmt::format("without subsample {}: {}", r, one.error().message());
+      return;
+    }
+    out.without.push_back(*std::move(one));
+  }
+}
+
+// Work and its replicates, from the file or from a profile.
+Status read_work(const ProblemFile& file, const std::optional<WorkSeries>& given,
+                 WidthProblem& out) {
   TAILOR_ASSIGN_OR_RETURN(const ShapingOptions shaping, shaping_of(file));
+  if (given) {
+    for (const char* key : {"work", "work_errors", "work_subsamples", "subsample_weights"}) {
+      if (file.has(key)) {
+        return bad(fmt::format("\"{}\" is given, and a profile to take the work from", key));
+      }
+    }
+    TAILOR_ASSIGN_OR_RETURN(out.allocation.work, shaped(given->values, shaping));
+    out.errors_given = true;
+    out.no_errors = given->no_error;
+    shape_without(given->without, shaping, out);
+    return Status::ok();
+  }
   TAILOR_ASSIGN_OR_RETURN(const Subsamples subsamples, subsamples_of(file));
   TAILOR_ASSIGN_OR_RETURN(auto work, work_of(file, subsamples));
   TAILOR_ASSIGN_OR_RETURN(out.allocation.work, shaped(std::move(work), shaping));
@@ -376,16 +403,7 @@ Status read_work(const ProblemFile& file, WidthProblem& out) {
     out.no_errors = "there is one subsample; an error takes two";
     return Status::ok();
   }
-  const auto without = leave_one_out(subsamples.work, subsamples.weights);
-  for (std::size_t r = 0; r < without.size(); ++r) {
-    auto one = shaped(without[r], shaping);
-    if (!one) {
-      out.without.clear();
-      out.no_errors = fmt::format("without subsample {}: {}", r, one.error().message());
-      return Status::ok();
-    }
-    out.without.push_back(*std::move(one));
-  }
+  shape_without(leave_one_out(subsamples.work, subsamples.weights), shaping, out);
   return Status::ok();
 }
 
@@ -490,7 +508,7 @@ Result<WidthProblem> parse_width_problem(std::string_view json,
   TAILOR_ASSIGN_OR_RETURN(const ProblemFile file, ProblemFile::parse(json));
   WidthProblem out;
   AllocationProblem& problem = out.allocation;
-  TAILOR_RETURN_IF_ERROR(read_work(file, out));
+  TAILOR_RETURN_IF_ERROR(read_work(file, overrides.work, out));
   TAILOR_ASSIGN_OR_RETURN(problem.exponent, exponents_of(file));
   TAILOR_RETURN_IF_ERROR(file.numbers_into("sensitivity", problem.sensitivity));
   TAILOR_RETURN_IF_ERROR(file.numbers_into("cost", problem.cost));

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "geometry/allocation.h"
+#include "geometry/jackknife.h"
 
 namespace tailor::geometry {
 
@@ -23,6 +24,7 @@ namespace tailor::geometry {
 struct WidthProblemOverrides {
   std::optional<std::int64_t> quantum;    ///< >= 0
   std::optional<std::string> width_unit;  ///< "absolute" or "relative"
+  std::optional<WorkSeries> work;         ///< of a profile; the file has none then
 };
 
 /// A file as it was understood.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/file.h"
 #include "client/commands/geometry_input.h"
 #include "client/format.h"
 #include "client/table.h"
@@ -562,6 +563,7 @@ void add_dimension(CLI::App& group, Context& context) {
 struct WorkFlags {
   std::string before, after;
   std::string sequences;            // a file; "" = none
+  std::string output;               // a profile to write; "" = none
   std::size_t sequence_length = 0;  // 0 = not given
   geometry::WorkOptions work;
   std::string device = "cpu";
@@ -670,6 +672,10 @@ void run_work(const Context& context, const WorkFlags& options) {
                     profile.duplicates, profile.tokens));
   }
   note_errors(out, profile);
+  if (!options.output.empty()) {
+    require_input(
+        write_file_atomic(options.output, geometry::work_profile_json(profile) + "\n", false));
+  }
   if (out.json()) {
     Json json = geometry::work_measurement_json(profile);
     json["rounded_to_float32"] = before.rounded || after.rounded;
@@ -747,6 +753,8 @@ void add_work(CLI::App& group, Context& context) {
       ->excludes(ids);
   command->add_option("--statistic", options->work.statistics,
                       "only these: shift, gromov, topology (default: all)");
+  command->add_option("--output", options->output,
+                      "write the whole profile to this file, for `allocate --profile`");
   add_rho_option(command, options->work.rho);
   command->add_option("--seed", options->work.seed, "of the token positions (default 0; ours)");
   add_threads_option(command, options->work.threads);

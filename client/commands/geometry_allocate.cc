@@ -8,6 +8,7 @@
 #include "client/commands/geometry_input.h"
 #include "client/table.h"
 #include "geometry/width_problem.h"
+#include "geometry/work_profile_json.h"
 
 namespace tailor::client::geometry_tools {
 namespace {
@@ -16,6 +17,8 @@ constexpr std::size_t kProblemBytesMax = 64 << 20;
 
 struct AllocateOptions {
   std::string file;
+  std::string profile;  // "" = the work is in the file
+  std::string geometry = "raw", statistic = "gromov";
   geometry::WidthProblemOverrides overrides;
 };
 
@@ -115,8 +118,16 @@ void print_solution(const Printer& out, const geometry::WidthProblem& problem,
 void run_allocate(const Context& context, const AllocateOptions& options) {
   const Printer out = context.printer();
   const std::string text = require_input(read_file(options.file, kProblemBytesMax));
-  const auto problem =
-      require_input(geometry::parse_width_problem(text, options.overrides), options.file);
+  geometry::WidthProblemOverrides overrides = options.overrides;
+  if (!options.profile.empty()) {
+    const auto geometry = require_input(geometry::parse_geometry(options.geometry));
+    const auto profile = require_input(geometry::work_profile_from_json(require_input(
+                                           read_file(options.profile, kProblemBytesMax))),
+                                       options.profile);
+    overrides.work =
+        require_input(geometry::work_series(profile, geometry, options.statistic), options.profile);
+  }
+  const auto problem = require_input(geometry::parse_width_problem(text, overrides), options.file);
   const auto solution = require_input(geometry::solve_width_problem(problem), options.file);
   note_caveats(out, problem, solution);
   if (out.json()) return out.document(geometry::width_solution_json(problem, solution));
@@ -135,9 +146,17 @@ void add_allocate(CLI::App& group, Context& context) {
       "docs/cli.md describes the file.",
       "  tailor geometry allocate problem.json\n"
       "  tailor geometry allocate problem.json --quantum 8 --json\n"
+      "  tailor geometry allocate problem.json --profile work.json --geometry spherical "
+      "--statistic "
+      "gromov\n"
       "  echo '{\"work\": [2.5, 1.2, 0.7], \"exponent\": 0.2, \"floor\": 512, \"budget\": 9216}' > "
       "problem.json");
   command->add_option("PROBLEM.json", options->file, "the problem")->required();
+  command->add_option("--profile", options->profile,
+                      "take the work, and its errors, from this profile: what `work --output` "
+                      "writes, or artifacts/work_profile.json of a trial");
+  command->add_option("--geometry", options->geometry, "of the profile (default raw)");
+  command->add_option("--statistic", options->statistic, "of the profile (default gromov)");
   command
       ->add_option("--quantum", options->overrides.quantum,
                    "integer widths in multiples of this; 0: none (default: the file's, else 64; "

@@ -544,6 +544,33 @@ TEST_F(GeometryCommand, AllocationCarriesTheErrorsOfTheWork) {
     EXPECT_EQ(report.at("integer_errors").size(), 2u);
     EXPECT_THAT(run("allocate " + file).out, HasSubstr("(SE)"));
   }
+  // The same from a profile, through shaping, solver and rounding.
+  std::string profile = R"({"format": "tailor-work-profile", "version": 3, "tokens": 9,
+    "linear_tokens": 9, "subsamples": 3, "subsamples_asked": 3, "usable": 30, "sequences": 30,
+    "sequences_given": true, "subsample_tokens": [9, 9, 9], "no_error": "", "rho": 0.5, "seed": 1,
+    "dropped": 0, "subsample_positions": [], "entries": [ENTRIES]})";
+  const auto entry = [](int layer, const std::string& value, const std::string& values) {
+    return R"({"layer": )" + std::to_string(layer) +
+           R"(, "sub_block": -1, "geometry": "spherical", "statistic": "topology",
+               "standard_error": 1, "value": )" +
+           value + R"(, "subsample_values": )" + values + "}";
+  };
+  profile.replace(profile.find("ENTRIES"), 7,
+                  entry(0, "2.3333333333333335", "[2, 3, 2]") + "," +
+                      entry(1, "2.1666666666666665", "[2, 2, 2.5]"));
+  const std::string empty =
+      text("empty.json", R"({"exponent": 1, "budget": 1280, "q": 8, "smoothing": "gaussian"})");
+  const std::string from =
+      " --profile " + text("profile.json", profile) + " --geometry spherical --statistic topology";
+  const Json taken = json("allocate " + empty + from).at("report");
+  const Json typed =
+      json("allocate " + text("typed.json", R"({"work_subsamples": [[2, 2], [3, 2], [2, 2.5]],
+               "exponent": 1, "budget": 1280, "q": 8, "smoothing": "gaussian"})"))
+          .at("report");
+  EXPECT_NEAR(taken.at("width_errors")[0], typed.at("width_errors")[0], 1e-9);
+  EXPECT_EQ(taken.at("integer_errors"), typed.at("integer_errors"));
+  EXPECT_THAT(refusal("allocate " + text("both.json", R"({"work": [1, 2], "budget": 9})") + from),
+              HasSubstr("a profile to take the work from"));
   const Ran alone = run("allocate " + text("alone.json", R"({"work": [2, 2], "budget": 1280,
                                                              "work_errors": [0.2, 0.2]})"));
   EXPECT_EQ(alone.exit_code, 0);

@@ -98,6 +98,17 @@ TEST_F(InspectTest, PositionsAtTheStartCanBeLeftOutAndSubBlocksTaken) {
                 "/input_ids.npy --skip 1 --sub-blocks --out " + folder_ + "/clouds"),
             0)
       << log();
+  // One integer a point: the row of the tokens.
+  const auto sequences = geometry::read_npy(folder_ + "/clouds/sequences.npy");
+  ASSERT_TRUE(sequences.has_value()) << sequences.error().message();
+  const auto ids = *sequences->to_integers();
+  const auto tokens = geometry::read_npy(model + "/input_ids.npy");
+  ASSERT_TRUE(tokens.has_value());
+  const std::size_t rows = tokens->shape[0], points = tokens->shape[1] - 1;
+  ASSERT_EQ(ids.size(), rows * points);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(ids[i], static_cast<std::int64_t>(i / points));
+  }
   const std::string name = folder_ + "/clouds/layer_3";
   const auto whole = values(name + "_after.npy", {94, 64});
   const auto wanted = values(model + "/resid_post_ffn.npy");
