@@ -74,6 +74,12 @@ RopeTable& Decoder::rope_table(std::size_t index, std::int64_t time) {
   return table;
 }
 
+at::Tensor Decoder::embedded(const at::Tensor& tokens_bt) const {
+  const at::Tensor x_nd =
+      kernels::embed(tokens_bt.reshape({-1}), embedding_->master).to(at::kFloat);
+  return embedding_scale_ != 1 ? x_nd * embedding_scale_ : x_nd;
+}
+
 at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
   const std::int64_t batch = tokens_bt.size(0);
   const std::int64_t time = tokens_bt.size(1);
@@ -85,8 +91,7 @@ at::Tensor Decoder::hidden(const at::Tensor& tokens_bt, const Tap* tap) {
   const auto show = [&](Place place, std::int64_t layer, const at::Tensor& x) {
     if (tap != nullptr) (*tap)(place, layer, x);
   };
-  at::Tensor x_nd = kernels::embed(tokens_bt.reshape({-1}), embedding_->master).to(at::kFloat);
-  if (embedding_scale_ != 1) x_nd = x_nd * embedding_scale_;
+  at::Tensor x_nd = embedded(tokens_bt);
   show(Place::kEmbedding, -1, x_nd);
   const bool again = recompute_ && tap == nullptr && c10::GradMode::is_enabled();
   for (std::size_t l = 0; l < layers_.size(); ++l) {
@@ -145,12 +150,17 @@ at::Tensor Decoder::loss(const at::Tensor& tokens_bt, const at::Tensor& targets_
 
 at::Tensor Decoder::sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor targets_n = targets_bt.reshape({-1});
-  const at::Tensor h_nd = hidden(tokens_bt);
-  const at::Tensor losses = form_.logit_cap > 0
-                                ? capped_row_losses(h_nd, targets_n)
-                                : kernels::linear_row_losses(h_nd, head_->compute, targets_n);
-  return losses.view(tokens_bt.sizes()).sum(1);
+  return losses_of(hidden(tokens_bt), targets_bt.reshape({-1})).view(tokens_bt.sizes()).sum(1);
+}
+
+at::Tensor Decoder::row_losses(const at::Tensor& x_nd, const at::Tensor& targets_n) const {
+  const c10::NoGradGuard no_grad;
+  return losses_of((*norm_)(x_nd, head_->compute.scalar_type()), targets_n);
+}
+
+at::Tensor Decoder::losses_of(const at::Tensor& h_nd, const at::Tensor& targets_n) const {
+  return form_.logit_cap > 0 ? capped_row_losses(h_nd, targets_n)
+                             : kernels::linear_row_losses(h_nd, head_->compute, targets_n);
 }
 
 at::Tensor Decoder::scores(const at::Tensor& h_nd) {

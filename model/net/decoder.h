@@ -54,6 +54,8 @@ class Decoder {
   /// h_nd, the rows after the final norm. tokens_bt: int64 on the device. A tap sees every place;
   /// the sub-MLPs' products are then not added where they are made, which may change last bits.
   at::Tensor hidden(const at::Tensor& tokens_bt, const Tap* tap = nullptr);
+  /// The stream that enters layer 0, (n, d) in fp32.
+  at::Tensor embedded(const at::Tensor& tokens_bt) const;
   /// scale * sum over tokens of -log p(target), a scalar of type double. With autograd on,
   /// `backward()` of it adds to the gradients. A negative target is skipped.
   /// `z_loss`: see kernels::linear_cross_entropy.
@@ -62,6 +64,9 @@ class Decoder {
   /// (B) doubles on the device: of each sequence, the sum over its tokens of -log p(target). A
   /// negative target is skipped. No gradient.
   at::Tensor sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt);
+  /// (n) doubles: -log p(target) of rows of the stream that leaves the last layer. A negative target
+  /// is skipped. No gradient.
+  at::Tensor row_losses(const at::Tensor& x_nd, const at::Tensor& targets_n) const;
   /// Scores of rows that `hidden` returned, (n, v) in fp32. The product is fp32 whatever the
   /// precision, so that log-probabilities keep their digits: for few rows (model/eval/scorer.h).
   at::Tensor scores(const at::Tensor& h_nd);
@@ -77,6 +82,8 @@ class Decoder {
   RopeTable& rope_table(std::size_t index, std::int64_t time);
   /// cap(z, logit_cap), in place where there is one.
   at::Tensor capped(at::Tensor scores) const;
+  /// -log p(target) of each row that `hidden` returned: (n) doubles, without a gradient.
+  at::Tensor losses_of(const at::Tensor& h_nd, const at::Tensor& targets_n) const;
   /// -log p(target) of each row when scores are capped, which the chunked kernels do not do: (n).
   at::Tensor capped_row_losses(const at::Tensor& h_nd, const at::Tensor& targets_n) const;
 

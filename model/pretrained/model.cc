@@ -64,6 +64,39 @@ Status check_tied_head(const TensorSource& source, const std::string& head,
 
 }  // namespace
 
+std::string stored_name(const TensorSource& source, std::string_view name) {
+  const Prefixes& prefixes = prefixes_of(source);
+  return name.starts_with(kBody)
+             ? std::string(prefixes.body) + std::string(name.substr(kBody.size()))
+             : std::string(prefixes.head) + std::string(name);
+}
+
+Status check_tensors(const TensorSource& source, std::span<const std::string> names,
+                     bool tied_head) {
+  std::set<std::string, std::less<>> known;
+  for (const std::string& name : names) known.insert(stored_name(source, name));
+  const std::string head = stored_name(source, kHead);
+  for (const SourceTensor& tensor : source.tensors()) {
+    const bool vision =
+        std::any_of(std::begin(kSkipped), std::end(kSkipped),
+                    [&](std::string_view prefix) { return tensor.name.starts_with(prefix); });
+    // Old Llama files keep the rotary frequencies, which follow from the config.
+    if (vision || known.contains(tensor.name) ||
+        tensor.name.ends_with(".self_attn.rotary_emb.inv_freq")) {
+      continue;
+    }
+    if (tied_head && tensor.name == head) {
+      TAILOR_RETURN_IF_ERROR(
+          check_tied_head(source, head, stored_name(source, "model.embed_tokens.weight")));
+      continue;
+    }
+    return Status(Code::kDataLoss,
+                  fmt::format("{}: tensor {} has no place in the network that the config describes",
+                              source.path(), tensor.name));
+  }
+  return Status::ok();
+}
+
 Result<std::unique_ptr<net::Decoder>> load_decoder(net::DecoderForm form,
                                                    const TensorSource& source, at::Device device,
                                                    bool bf16) {
@@ -76,35 +109,11 @@ Result<std::unique_ptr<net::Decoder>> load_decoder(net::DecoderForm form,
                  fmt::format("no memory for the weights of {}: {}", source.path(),
                              failure.what_without_backtrace()));
   }
-  const Prefixes& prefixes = prefixes_of(source);
-  const auto stored = [&](std::string_view name) {
-    return name.starts_with(kBody)
-               ? std::string(prefixes.body) + std::string(name.substr(kBody.size()))
-               : std::string(prefixes.head) + std::string(name);
-  };
   TAILOR_RETURN_IF_ERROR(decoder->parameters().load_weights(
-      source, [&](const net::Part& part) { return stored(part.name); }));
-
-  std::set<std::string, std::less<>> known;
-  for (const net::Part* part : decoder->parameters().parts()) known.insert(stored(part->name));
-  const std::string head = stored(kHead);
-  for (const SourceTensor& tensor : source.tensors()) {
-    const bool vision =
-        std::any_of(std::begin(kSkipped), std::end(kSkipped),
-                    [&](std::string_view prefix) { return tensor.name.starts_with(prefix); });
-    // Old Llama files keep the rotary frequencies, which follow from the config.
-    if (vision || known.contains(tensor.name) ||
-        tensor.name.ends_with(".self_attn.rotary_emb.inv_freq")) {
-      continue;
-    }
-    if (tied && tensor.name == head) {
-      TAILOR_RETURN_IF_ERROR(check_tied_head(source, head, stored("model.embed_tokens.weight")));
-      continue;
-    }
-    return error(Code::kDataLoss,
-                 fmt::format("{}: tensor {} has no place in the network that the config describes",
-                             source.path(), tensor.name));
-  }
+      source, [&](const net::Part& part) { return stored_name(source, part.name); }));
+  std::vector<std::string> names;
+  for (const net::Part* part : decoder->parameters().parts()) names.push_back(part->name);
+  TAILOR_RETURN_IF_ERROR(check_tensors(source, names, tied));
   return decoder;
 }
 

@@ -7,6 +7,7 @@
 #include "base/logging.h"
 #include "protocol/report.h"
 #include "worker/trainer/bench.h"
+#include "worker/trainer/diagnose.h"
 #include "worker/trainer/evaluate.h"
 #include "worker/trainer/inspect.h"
 #include "worker/trainer/run.h"
@@ -97,6 +98,12 @@ int main(int argc, char** argv) {
   CLI::App* evaluate_command = app.add_subcommand(
       "evaluate", "Score a model on multiple-choice tasks, or measure its perplexity.");
   trainer::add_evaluate_options(*evaluate_command, evaluate);
+  trainer::DiagnoseOptions diagnose;
+  CLI::App* diagnose_command = app.add_subcommand(
+      "diagnose",
+      "What each layer of a model does to its tokens, and how much the loss minds: work profiles,\n"
+      "dimension, sensitivity, additivity and their correlations, with errors, as a report.");
+  trainer::add_diagnose_options(*diagnose_command, diagnose);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {
@@ -115,5 +122,6 @@ int main(int argc, char** argv) {
   if (logits_command->parsed()) return trainer::run_logits(inspect);
   if (clouds_command->parsed()) return trainer::run_clouds(inspect);
   if (evaluate_command->parsed()) return trainer::run_evaluate(evaluate);
+  if (diagnose_command->parsed()) return trainer::run_diagnose(diagnose);
   return trainer::run(trial);
 }

@@ -16,6 +16,7 @@
 #include "model/data/manifest.h"
 #include "model/net/form.h"
 #include "model/pretrained/config.h"
+#include "model/pretrained/folder.h"
 #include "model/pretrained/gguf_source.h"
 #include "model/pretrained/model.h"
 #include "model/pretrained/safetensors.h"
@@ -53,7 +54,7 @@ bool is_tokenizer(const std::string& path, const std::string& sha256) {
 }
 
 /// The tokenizer whose ids the trial's shards hold, if it is still where they are or say.
-void find_shards_tokenizer(const protocol::TrialSpec& spec, OpenModel* model) {
+void find_shards_tokenizer(const protocol::TrialSpec& spec, ModelFiles* model) {
   data::DatasetOptions unchecked;
   unchecked.verify = false;
   const auto dataset = data::Dataset::open_glob(spec.data.train, unchecked);
@@ -95,7 +96,7 @@ void find_shards_tokenizer(const protocol::TrialSpec& spec, OpenModel* model) {
 }
 
 /// What an export says of the tokenizer beside it.
-Status read_exported_tokenizer(const std::string& folder, OpenModel* model) {
+Status read_exported_tokenizer(const std::string& folder, ModelFiles* model) {
   const auto exported = data::read_exported_tokenizer(folder);
   if (!exported) {
     return exported.error().code() == Code::kNotFound ? Status::ok() : exported.error();
@@ -115,13 +116,12 @@ Status read_exported_tokenizer(const std::string& folder, OpenModel* model) {
   return Status::ok();
 }
 
-Result<OpenModel> open_checkpoint(const std::string& checkpoint, const protocol::TrialSpec& spec,
-                                  at::Device device, bool bf16) {
-  OpenModel model;
+Result<ModelFiles> open_checkpoint(const std::string& checkpoint, const protocol::TrialSpec& spec) {
+  ModelFiles model;
   model.weights = checkpoint + "/model.safetensors";
-  TAILOR_ASSIGN_OR_RETURN(const auto file, pretrained::SafetensorsFile::open(model.weights));
-  TAILOR_ASSIGN_OR_RETURN(
-      model.decoder, pretrained::load_decoder(net::form_of(spec.architecture), file, device, bf16));
+  TAILOR_ASSIGN_OR_RETURN(auto file, pretrained::SafetensorsFile::open(model.weights));
+  model.source = std::make_unique<pretrained::SafetensorsFile>(std::move(file));
+  model.form = net::form_of(spec.architecture);
   model.positions = spec.data.sequence_length;
   find_shards_tokenizer(spec, &model);
   return model;
@@ -145,10 +145,11 @@ Result<std::string> newest_good(const std::string& folder) {
   return error(last);
 }
 
-Result<OpenModel> open_config_folder(const std::string& folder, at::Device device, bool bf16) {
-  OpenModel model;
+Result<ModelFiles> open_config_folder(const std::string& folder) {
+  ModelFiles model;
   model.weights = folder;
-  TAILOR_ASSIGN_OR_RETURN(model.decoder, pretrained::load_model(folder, device, bf16));
+  TAILOR_ASSIGN_OR_RETURN(model.form, pretrained::read_config(folder));
+  TAILOR_ASSIGN_OR_RETURN(model.source, pretrained::open_pretrained(folder));
   TAILOR_ASSIGN_OR_RETURN(const std::string config,
                           read_file(folder + "/config.json", kConfigBytesMax));
   model.positions = positions_of(config);
@@ -162,42 +163,45 @@ Result<OpenModel> open_config_folder(const std::string& folder, at::Device devic
   return model;
 }
 
-Result<OpenModel> open_gguf(const std::string& path, at::Device device, bool bf16) {
-  OpenModel model;
-  TAILOR_ASSIGN_OR_RETURN(const auto source, pretrained::open_gguf_source(path));
-  TAILOR_ASSIGN_OR_RETURN(net::DecoderForm form,
-                          pretrained::parse_config(source->config_json(), path));
-  TAILOR_ASSIGN_OR_RETURN(model.decoder,
-                          pretrained::load_decoder(std::move(form), *source, device, bf16));
+Result<ModelFiles> open_gguf(const std::string& path) {
+  ModelFiles model;
+  TAILOR_ASSIGN_OR_RETURN(auto source, pretrained::open_gguf_source(path));
+  TAILOR_ASSIGN_OR_RETURN(model.form, pretrained::parse_config(source->config_json(), path));
   model.weights = path;
   model.positions = positions_of(source->config_json());
   model.tokenizer = path;
   model.tokenizer_found = "in the model's file";
+  model.source = std::move(source);
+  return model;
+}
+
+Result<ModelFiles> open_trial(const fs::path& folder) {
+  TAILOR_ASSIGN_OR_RETURN(const protocol::TrialSpec spec, read_spec(folder.string()));
+  ModelFiles model;
+  if (is_there(folder / "artifacts" / "config.json")) {
+    TAILOR_ASSIGN_OR_RETURN(model, open_config_folder((folder / "artifacts").string()));
+    if (model.tokenizer.empty()) find_shards_tokenizer(spec, &model);
+  } else {
+    TAILOR_ASSIGN_OR_RETURN(const std::string checkpoint,
+                            newest_good((folder / "checkpoints").string()));
+    TAILOR_ASSIGN_OR_RETURN(model, open_checkpoint(checkpoint, spec));
+  }
+  model.validation_shards = spec.data.validation;
   return model;
 }
 
 }  // namespace
 
-Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf16) {
-  if (pretrained::is_gguf_path(path)) return open_gguf(path, device, bf16);
+Result<ModelFiles> open_model_files(const std::string& path) {
+  if (pretrained::is_gguf_path(path)) return open_gguf(path);
   const fs::path folder = fs::path(path).lexically_normal();
-  if (is_there(folder / "spec.json")) {
-    TAILOR_ASSIGN_OR_RETURN(const protocol::TrialSpec spec, read_spec(folder.string()));
-    if (is_there(folder / "artifacts" / "config.json")) {
-      TAILOR_ASSIGN_OR_RETURN(OpenModel model,
-                              open_config_folder((folder / "artifacts").string(), device, bf16));
-      if (model.tokenizer.empty()) find_shards_tokenizer(spec, &model);
-      return model;
-    }
-    TAILOR_ASSIGN_OR_RETURN(const std::string checkpoint,
-                            newest_good((folder / "checkpoints").string()));
-    return open_checkpoint(checkpoint, spec, device, bf16);
-  }
+  if (is_there(folder / "spec.json")) return open_trial(folder);
   if (is_there(folder / "config.json")) {
-    TAILOR_ASSIGN_OR_RETURN(OpenModel model, open_config_folder(folder.string(), device, bf16));
+    TAILOR_ASSIGN_OR_RETURN(ModelFiles model, open_config_folder(folder.string()));
     if (is_there(folder / ".." / "spec.json")) {  // the artifacts of a trial
       const auto spec = read_spec((folder / "..").lexically_normal().string());
       if (spec && model.tokenizer.empty()) find_shards_tokenizer(*spec, &model);
+      if (spec) model.validation_shards = spec->data.validation;
     }
     return model;
   }
@@ -205,7 +209,9 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
     const std::string trial = (folder / ".." / "..").lexically_normal().string();
     TAILOR_ASSIGN_OR_RETURN(const protocol::TrialSpec spec, read_spec(trial));
     TAILOR_RETURN_IF_ERROR(status_of(train::verify_checkpoint(folder.string())));
-    return open_checkpoint(folder.string(), spec, device, bf16);
+    TAILOR_ASSIGN_OR_RETURN(ModelFiles model, open_checkpoint(folder.string(), spec));
+    model.validation_shards = spec.data.validation;
+    return model;
   }
   return error(Code::kNotFound,
                fmt::format("{}: no model there: give a trial directory (spec.json), a folder with "
@@ -213,7 +219,17 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
                            path));
 }
 
-Result<ModelTokenizer> tokenizer_of(const OpenModel& model, const std::string& asked) {
+Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf16) {
+  TAILOR_ASSIGN_OR_RETURN(ModelFiles files, open_model_files(path));
+  OpenModel model;
+  static_cast<ModelFiles&>(model) = std::move(files);
+  TAILOR_ASSIGN_OR_RETURN(model.decoder,
+                          pretrained::load_decoder(model.form, *model.source, device, bf16));
+  model.source.reset();
+  return model;
+}
+
+Result<ModelTokenizer> tokenizer_of(const ModelFiles& model, const std::string& asked) {
   const std::string path = asked.empty() ? model.tokenizer : asked;
   if (path.empty()) {
     return error(

@@ -12,12 +12,15 @@
 
 #include "base/status.h"
 #include "model/net/decoder.h"
+#include "model/pretrained/tensor_source.h"
 #include "model/tokenizers/tokenizer.h"
 
 namespace tailor::trainer {
 
-struct OpenModel {
-  std::unique_ptr<net::Decoder> decoder;
+/// What is known of a model whose weights are still in their files.
+struct ModelFiles {
+  net::DecoderForm form;
+  std::unique_ptr<pretrained::TensorSource> source;
   std::string weights;          ///< file or folder that they were read from
   std::int64_t positions = 0;   ///< the longest input it was made for; 0 = not said
   std::string tokenizer;        ///< for tokenizers::open_tokenizer; "" = nothing says which
@@ -29,6 +32,13 @@ struct OpenModel {
   std::string tokenizer_file_sha256;
   /// The ids were imported without their tokenizer: which one made them cannot be checked.
   bool tokenizer_is_unknown = false;
+  /// Shards that a trial was validated on, as its spec names them; "" for models from elsewhere.
+  std::string validation_shards;
+};
+
+/// A model in memory; its files are closed (`source` is null).
+struct OpenModel : ModelFiles {
+  std::unique_ptr<net::Decoder> decoder;
 };
 
 /// A tokenizer for a model.
@@ -41,6 +51,9 @@ struct ModelTokenizer {
 };
 
 /// Errors, naming the file: kNotFound when nothing of the above is there; those of the reader.
+Result<ModelFiles> open_model_files(const std::string& path);
+
+/// The same with the weights read. Errors: besides, those of pretrained::load_decoder.
 Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf16);
 
 /// The tokenizer `asked` for `model`; "" = the model's own, which open_model looks for in this
@@ -48,6 +61,6 @@ Result<OpenModel> open_model(const std::string& path, at::Device device, bool bf
 /// kept in the folder of those shards (dataset.json); another file there, or the one that
 /// dataset.json names, if it is the shards'. Errors: kInvalidArgument when nothing says which, or
 /// when the model was trained on the ids of another; those of tokenizers::open_tokenizer.
-Result<ModelTokenizer> tokenizer_of(const OpenModel& model, const std::string& asked);
+Result<ModelTokenizer> tokenizer_of(const ModelFiles& model, const std::string& asked);
 
 }  // namespace tailor::trainer
