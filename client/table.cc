@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"compare", add_compare},
     {"scaling", add_scaling},
     {"profile", add_profile},
+    {"schedule", add_schedule},
     {"reproduce", add_reproduce},
     {"query", add_query},
     {"export", add_export},

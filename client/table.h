@@ -42,6 +42,7 @@ void add_export(CLI::App& app, Context& context);
 void add_workers(CLI::App& app, Context& context);  // workers, drain, ...
 void add_profile(CLI::App& app, Context& context);
 void add_reproduce(CLI::App& app, Context& context);
+void add_schedule(CLI::App& app, Context& context);
 void add_backup(CLI::App& app, Context& context);
 void add_shape(CLI::App& app, Context& context);
 // persistence, wasserstein, gw, dimension, work, allocate

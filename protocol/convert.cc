@@ -205,6 +205,7 @@ void write(const GeometrySpec& value, v1::GeometrySpec* out) {
   out->set_subsamples(value.subsamples);
   out->set_rho(value.rho);
   out->set_sub_blocks(value.sub_blocks);
+  out->set_dimension(value.dimension);
 }
 
 GeometrySpec read(const v1::GeometrySpec& proto) {
@@ -215,6 +216,7 @@ GeometrySpec read(const v1::GeometrySpec& proto) {
   out.subsamples = proto.subsamples();
   out.rho = proto.rho();
   out.sub_blocks = proto.sub_blocks();
+  out.dimension = proto.dimension();
   return out;
 }
 
@@ -270,6 +272,8 @@ void write(const ProfileReport& value, v1::Report* out) {
   body->set_no_error(utf8(value.no_error));
   body->mutable_subsample_tokens()->Add(value.subsample_tokens.begin(),
                                         value.subsample_tokens.end());
+  body->set_failure(utf8(value.failure));
+  body->set_dimension_failure(utf8(value.dimension_failure));
   for (const WorkEntry& entry : value.entries) {
     auto* item = body->add_entries();
     item->set_layer(entry.layer);
@@ -330,6 +334,8 @@ ProfileReport read(const v1::WorkProfile& proto) {
   const bool earlier = out.positions == 0;
   out.no_error = earlier ? std::string(kEarlierErrors) : proto.no_error();
   out.subsample_tokens.assign(proto.subsample_tokens().begin(), proto.subsample_tokens().end());
+  out.failure = proto.failure();
+  out.dimension_failure = proto.dimension_failure();
   for (const auto& entry : proto.entries()) {
     WorkEntry& one = out.entries.emplace_back();
     one.layer = entry.layer();

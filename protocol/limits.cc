@@ -100,6 +100,10 @@ void report_names(const EndReport& m, Visit visit) {
 }
 
 // Free texts.
+void cut_in(ProfileReport& m) {
+  m.failure = cut(std::move(m.failure), kMessageBytesMax);
+  m.dimension_failure = cut(std::move(m.dimension_failure), kMessageBytesMax);
+}
 void cut_in(EndReport& m) { m.message = cut(std::move(m.message), kMessageBytesMax); }
 void cut_in(Heartbeat& m) { m.unfit = cut(std::move(m.unfit), kMessageBytesMax); }
 void cut_in(Draining& m) { m.reason = cut(std::move(m.reason), kMessageBytesMax); }

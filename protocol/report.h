@@ -84,6 +84,10 @@ struct ProfileReport {
   std::string no_error;                        ///< why the subsamples give no errors; "" = they do
   std::vector<std::int64_t> subsample_tokens;  ///< of the statistics that are linear in n
   std::vector<WorkEntry> entries;
+  /// Why there are no entries; "" = there are. The trial is trained and completes all the same.
+  std::string failure = {};
+  std::string dimension_failure =
+      {};  ///< why the dimensions that were asked for are not among them
 };
 
 /// The last report of an attempt.

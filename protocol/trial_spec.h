@@ -98,6 +98,7 @@ struct GeometrySpec {
   /// tanh(1), our default; the papers' radius is not published to us.
   double rho = 0.7615941559557649;
   bool sub_blocks = false;  ///< also the clouds around each sub-MLP of a stack
+  bool dimension = false;   ///< also the intrinsic dimension of what enters each of them
   friend bool operator==(const GeometrySpec&, const GeometrySpec&) = default;
 };
 

@@ -104,6 +104,11 @@ struct MemoryStore::BatchChecker {
       need_attempt(checkpoint->attempt);
     } else if (const auto* profile = std::get_if<ProfileRow>(&mutation)) {
       need_attempt(profile->attempt);
+    } else if (const auto* measurement = std::get_if<MeasurementRow>(&mutation)) {
+      need_attempt(measurement->attempt);
+    } else if (const auto* schedule = std::get_if<ScheduleRow>(&mutation)) {
+      need_in(store.candidates_, candidates, CandidateKey{schedule->sweep, schedule->candidate},
+              fmt::format("candidate {} of {}", schedule->candidate, schedule->sweep.to_string()));
     } else if (const auto* log = std::get_if<LogRow>(&mutation)) {
       need_attempt(log->attempt);
     } else if (const auto* trim = std::get_if<LogTrim>(&mutation)) {
@@ -156,6 +161,7 @@ Result<Snapshot> MemoryStore::load() {
   snapshot.counters = counters_;
   for (const auto& [id, row] : sweeps_) snapshot.sweeps.push_back(row);
   for (const auto& [key, row] : candidates_) snapshot.candidates.push_back(row);
+  for (const auto& [key, row] : schedules_) snapshot.schedules.push_back(row);
   for (const auto& [id, row] : trials_) snapshot.trials.push_back(row);
   for (const auto& [id, row] : attempts_) {
     if (row.state != AttemptState::kEnded || !is_final(trials_.at(id.trial).state)) {
@@ -187,6 +193,9 @@ Result<Snapshot> MemoryStore::load_open() {
   }
   for (const auto& [key, row] : candidates_) {
     if (open.contains(key.first)) snapshot.candidates.push_back(row);
+  }
+  for (const auto& [key, row] : schedules_) {
+    if (open.contains(key.first)) snapshot.schedules.push_back(row);
   }
   for (const auto& [id, row] : trials_) {
     if (open.contains(row.sweep)) snapshot.trials.push_back(row);
@@ -251,6 +260,10 @@ void MemoryStore::apply(const Mutation& mutation) {
   } else if (const auto* profile = std::get_if<ProfileRow>(&mutation)) {
     profiles_[{profile->attempt, profile->step, profile->layer, profile->sub_block,
                profile->geometry, profile->statistic}] = *profile;
+  } else if (const auto* measurement = std::get_if<MeasurementRow>(&mutation)) {
+    measurements_[{measurement->attempt, measurement->step}] = *measurement;
+  } else if (const auto* schedule = std::get_if<ScheduleRow>(&mutation)) {
+    schedules_[{schedule->sweep, schedule->candidate}] = *schedule;
   } else if (const auto* event = std::get_if<EventRow>(&mutation)) {
     events_.push_back(*event);
     events_.back().id = next_event_++;
@@ -553,6 +566,40 @@ Result<std::vector<CheckpointRow>> MemoryStore::checkpoints(TrialId trial) const
   std::vector<CheckpointRow> rows;
   for (const auto& [key, row] : checkpoints_) {
     if (key.first.trial == trial) rows.push_back(row);
+  }
+  return rows;
+}
+
+Result<std::optional<MeasurementRow>> MemoryStore::measurement(TrialId trial) const {
+  const std::lock_guard lock(mutex_);
+  std::optional<MeasurementRow> newest;
+  for (const auto& [key, row] : measurements_) {
+    if (row.attempt.trial == trial) newest = row;  // ascending by attempt, then step
+  }
+  return newest;
+}
+
+Result<std::optional<Measured>> MemoryStore::measured(std::string_view key) const {
+  std::optional<Measured> newest;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [place, row] : measurements_) {
+    if (row.key == key && row.failure.empty()) newest = Measured{row, {}};
+  }
+  if (!newest) return newest;
+  for (const auto& [place, row] : profiles_) {
+    if (row.attempt == newest->row.attempt && row.step == newest->row.step) {
+      newest->profile.push_back(row);
+    }
+  }
+  return newest;
+}
+
+Result<std::vector<ScheduleRow>> MemoryStore::schedules(SweepId sweep) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ScheduleRow> rows;
+  for (auto it = schedules_.lower_bound({sweep, 0});
+       it != schedules_.end() && it->first.first == sweep; ++it) {
+    rows.push_back(it->second);
   }
   return rows;
 }

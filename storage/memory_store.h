@@ -59,6 +59,9 @@ class MemoryStore final : public Store {
   Result<std::uint64_t> trials_without_points(SweepId sweep, TrialId after) const override;
   Result<std::vector<CheckpointRow>> checkpoints(TrialId trial) const override;
   Result<std::vector<ProfileRow>> profile(TrialId trial) const override;
+  Result<std::optional<MeasurementRow>> measurement(TrialId trial) const override;
+  Result<std::optional<Measured>> measured(std::string_view key) const override;
+  Result<std::vector<ScheduleRow>> schedules(SweepId sweep) const override;
   Result<std::vector<EventRow>> events(std::uint64_t after, std::size_t limit,
                                        std::optional<SweepId> sweep = {},
                                        std::optional<TrialId> trial = {}) const override;
@@ -103,6 +106,8 @@ class MemoryStore final : public Store {
       points_;
   std::map<std::pair<AttemptId, std::int64_t>, CheckpointRow> checkpoints_;
   std::map<ProfileKey, ProfileRow> profiles_;
+  std::map<std::pair<AttemptId, std::int64_t>, MeasurementRow> measurements_;
+  std::map<CandidateKey, ScheduleRow> schedules_;
   std::vector<EventRow> events_;  // ascending by id
   std::uint64_t next_event_ = 1;
   std::map<TrialId, PrunedTrial> pruned_;

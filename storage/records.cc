@@ -29,12 +29,16 @@ constexpr Names<TrialState, 6> kTrialStates{{{TrialState::kQueued, "queued"},
 constexpr Names<AttemptState, 3> kAttemptStates{{{AttemptState::kAssigned, "assigned"},
                                                  {AttemptState::kRunning, "running"},
                                                  {AttemptState::kEnded, "ended"}}};
+constexpr Names<ScheduleState, 4> kScheduleStates{{{ScheduleState::kWaiting, "waiting"},
+                                                   {ScheduleState::kCut, "cut"},
+                                                   {ScheduleState::kSame, "same"},
+                                                   {ScheduleState::kFailed, "failed"}}};
 constexpr Names<QuarantineCause, 4> kQuarantineCauses{{{QuarantineCause::kNone, ""},
                                                        {QuarantineCause::kTroubles, "troubles"},
                                                        {QuarantineCause::kLog, "log"},
                                                        {QuarantineCause::kRequest, "request"}}};
 
-constexpr Names<EventKind, 36> kEventKinds{
+constexpr Names<EventKind, 42> kEventKinds{
     {{EventKind::kSweepSubmitted, "sweep_submitted"},
      {EventKind::kSweepPaused, "sweep_paused"},
      {EventKind::kSweepResumed, "sweep_resumed"},
@@ -51,6 +55,12 @@ constexpr Names<EventKind, 36> kEventKinds{
      {EventKind::kTrialFailed, "trial_failed"},
      {EventKind::kTrialCancelled, "trial_cancelled"},
      {EventKind::kTrialPriority, "trial_priority"},
+     {EventKind::kMeasured, "measured"},
+     {EventKind::kMeasureFailed, "measure_failed"},
+     {EventKind::kMeasurementReused, "measurement_reused"},
+     {EventKind::kScheduleCut, "schedule_cut"},
+     {EventKind::kScheduleSame, "schedule_same"},
+     {EventKind::kScheduleFailed, "schedule_failed"},
      {EventKind::kAttemptAssigned, "attempt_assigned"},
      {EventKind::kAttemptStarted, "attempt_started"},
      {EventKind::kAttemptBehind, "attempt_behind"},
@@ -148,6 +158,17 @@ struct RowChecker {
     return check_attempt(row.attempt, "checkpoint");
   }
   Status operator()(const ProfileRow& row) const { return check_attempt(row.attempt, "profile"); }
+  Status operator()(const MeasurementRow& row) const {
+    if (row.key.empty()) return bad("measurement row without a key");
+    return check_attempt(row.attempt, "measurement");
+  }
+  Status operator()(const ScheduleRow& row) const {
+    if (row.reference.value > kIdMax) return bad("schedule row with an impossible reference");
+    if (row.measured.trial.valid()) {
+      TAILOR_RETURN_IF_ERROR(check_attempt(row.measured, "schedule"));
+    }
+    return check_id(row.sweep, "schedule");
+  }
   Status operator()(const EventRow& row) const {
     if (row.kind == EventKind::kOther) return bad("event row without a kind");
     return {};
@@ -177,6 +198,13 @@ std::string_view trial_state_name(TrialState state) { return name_of(kTrialState
 std::string_view attempt_state_name(AttemptState state) { return name_of(kAttemptStates, state); }
 std::string_view quarantine_cause_name(QuarantineCause cause) {
   return name_of(kQuarantineCauses, cause);
+}
+
+std::string_view schedule_state_name(ScheduleState state) {
+  return name_of(kScheduleStates, state);
+}
+Result<ScheduleState> parse_schedule_state(std::string_view name) {
+  return parse(kScheduleStates, name, "schedule");
 }
 
 Result<SweepState> parse_sweep_state(std::string_view name) {

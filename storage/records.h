@@ -196,6 +196,53 @@ struct ProfileRow {  ///< one entry of a work profile
   friend bool operator==(const ProfileRow&, const ProfileRow&) = default;
 };
 
+/// That a trial was measured, or why not: one row a work profile.
+struct MeasurementRow {
+  AttemptId attempt;
+  std::int64_t step = 0;
+  std::string key;        ///< sweep::measurement_key: equal keys are one measurement
+  std::string data_hash;  ///< of the shards, as the trainer found them; "" = not known
+  std::string failure;    ///< why there is no profile; "" = there is
+  std::string
+      dimension_failure;  ///< why there are no dimensions; "" = there are, or none were asked
+  WallMs wall_ms = 0;
+  friend bool operator==(const MeasurementRow&, const MeasurementRow&) = default;
+};
+
+/// A measurement with what was measured.
+struct Measured {
+  MeasurementRow row;
+  std::vector<ProfileRow> profile;
+};
+
+enum class ScheduleState {
+  kWaiting,  ///< for a measurement
+  kCut,      ///< its widths are those of the candidate
+  kSame,     ///< the widths are another candidate's, which is trained for both
+  kFailed,   ///< there is no measurement, or nothing can be cut from it
+};
+std::string_view schedule_state_name(ScheduleState state);  ///< "waiting", "cut", "same", "failed"
+Result<ScheduleState> parse_schedule_state(std::string_view name);
+
+/// How the widths of a candidate came from a measurement: whatever went in, and whatever came out.
+struct ScheduleRow {
+  SweepId sweep;
+  std::uint32_t candidate = 0;
+  ScheduleState state = ScheduleState::kWaiting;
+  TrialId reference;          ///< the trial of this sweep that is measured for it; 0 = none is
+  std::string key;            ///< of the measurement; "" while the reference's widths are not known
+  AttemptId measured;         ///< whose profile it was cut from, of any sweep; 0 = not yet
+  std::string data_hash;      ///< of the data of that measurement; "" = not known
+  std::string message;        ///< for people: what it waits for, why it failed
+  std::string request_json;   ///< the keys that asked for it
+  std::string problem_json;   ///< as `tailor geometry allocate` reads it
+  std::string solution_json;  ///< as it prints it
+  std::string raw_widths_json;  ///< [5323.15, ...]: before rounding
+  std::string widths_json;      ///< [[5312], ...]
+  WallMs wall_ms = 0;           ///< of its last change
+  friend bool operator==(const ScheduleRow&, const ScheduleRow&) = default;
+};
+
 /// What an event row says happened. A new one: a line here and its name in records.cc.
 enum class EventKind {
   kSweepSubmitted,
@@ -214,6 +261,12 @@ enum class EventKind {
   kTrialFailed,
   kTrialCancelled,
   kTrialPriority,
+  kMeasured,           ///< a trial's work profile is stored
+  kMeasureFailed,      ///< it could not be measured
+  kMeasurementReused,  ///< a schedule is cut from a measurement that was there
+  kScheduleCut,
+  kScheduleSame,
+  kScheduleFailed,
   kAttemptAssigned,
   kAttemptStarted,
   kAttemptBehind,
@@ -287,7 +340,8 @@ struct CountersRow {
 /// One change. Rows with a key are inserted or replaced whole;
 /// points, events and logs are appended.
 using Mutation = std::variant<SweepRow, CandidateRow, TrialRow, AttemptRow, WorkerRow, MetricPoint,
-                              CheckpointRow, ProfileRow, EventRow, LogRow, LogTrim, CountersRow>;
+                              CheckpointRow, ProfileRow, MeasurementRow, ScheduleRow, EventRow,
+                              LogRow, LogTrim, CountersRow>;
 
 /// What every store demands of a row before it looks at the others: valid ids, names where they are
 /// keys, numbers that fit. Errors: kInvalidArgument.
@@ -307,6 +361,7 @@ struct Snapshot {
       attempts;  ///< of trials that are not final, all of them; live ones included
   /// Of each trial that is not final, the newest one of the last attempt that has any.
   std::vector<CheckpointRow> checkpoints;
+  std::vector<ScheduleRow> schedules;  ///< of those sweeps
   /// How many sweeps, and trials of them, are not in `sweeps`, by state.
   std::map<SweepState, std::uint64_t> other_sweeps;
   std::map<TrialState, std::uint64_t> other_trials;

@@ -460,6 +460,38 @@ void write_row(Connection& db, const ProfileRow& row) {
       .run();
 }
 
+void write_row(Connection& db, const MeasurementRow& row) {
+  Query(db.statement("INSERT INTO measurement (trial, attempt, step, key, data_hash, failure, "
+                     "dimension_failure, wall_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                     "ON CONFLICT (trial, attempt, step) DO UPDATE SET key = excluded.key, "
+                     "data_hash = excluded.data_hash, failure = excluded.failure, "
+                     "dimension_failure = excluded.dimension_failure, wall_ms = excluded.wall_ms"),
+        row.attempt.trial.value, row.attempt.number, row.step, row.key, row.data_hash, row.failure,
+        row.dimension_failure, row.wall_ms)
+      .run();
+}
+
+void write_row(Connection& db, const ScheduleRow& row) {
+  Query(db.statement(
+            "INSERT INTO schedule (sweep, candidate, state, reference, key, measured_trial, "
+            "measured_attempt, data_hash, message, request_json, problem_json, solution_json, "
+            "raw_widths_json, "
+            "widths_json, wall_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (sweep, candidate) DO UPDATE SET state = excluded.state, "
+            "reference = excluded.reference, key = excluded.key, "
+            "measured_trial = excluded.measured_trial, measured_attempt = "
+            "excluded.measured_attempt, data_hash = excluded.data_hash, "
+            "message = excluded.message, request_json = excluded.request_json, "
+            "problem_json = excluded.problem_json, solution_json = excluded.solution_json, "
+            "raw_widths_json = excluded.raw_widths_json, widths_json = excluded.widths_json, "
+            "wall_ms = excluded.wall_ms"),
+        row.sweep.value, row.candidate, std::string(schedule_state_name(row.state)),
+        row.reference.value, row.key, row.measured.trial.value, row.measured.number, row.data_hash,
+        row.message, row.request_json, row.problem_json, row.solution_json, row.raw_widths_json,
+        row.widths_json, row.wall_ms)
+      .run();
+}
+
 void write_row(Connection& db, const EventRow& row) {
   Query(db.statement("INSERT INTO event (wall_ms, kind, sweep, trial, attempt, worker, message) "
                      "VALUES (?, ?, ?, ?, ?, ?, ?)"),
@@ -571,6 +603,8 @@ Snapshot read_open_snapshot(Connection& db) {
   for (const SweepRow& sweep : snapshot.sweeps) {
     std::vector<CandidateRow> candidates = read_candidates(db, sweep.id);
     std::move(candidates.begin(), candidates.end(), std::back_inserter(snapshot.candidates));
+    std::vector<ScheduleRow> schedules = read_schedules(db, sweep.id);
+    std::move(schedules.begin(), schedules.end(), std::back_inserter(snapshot.schedules));
     Query trials(db.statement(sql_text(kTrialColumns, "WHERE sweep = ? ORDER BY id")),
                  sweep.id.value);
     while (trials.next()) snapshot.trials.push_back(trial_of(trials));
@@ -592,6 +626,10 @@ Snapshot read_snapshot(Connection& db) {
   snapshot.counters = read_counters(db);
   snapshot.sweeps = read_sweeps(db);
   snapshot.candidates = read_candidates_where(db, "WHERE sweep > ? ORDER BY sweep, number", 0);
+  for (const SweepRow& sweep : snapshot.sweeps) {
+    std::vector<ScheduleRow> schedules = read_schedules(db, sweep.id);
+    std::move(schedules.begin(), schedules.end(), std::back_inserter(snapshot.schedules));
+  }
   {
     Query trials(db.statement(sql_text(kTrialColumns, "ORDER BY id")));
     snapshot.trials = all<TrialRow>(trials, trial_of);
@@ -718,40 +756,119 @@ std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial) {
   return all<CheckpointRow>(query, checkpoint_of);
 }
 
+namespace {
+
+constexpr std::string_view kProfileColumns =
+    "SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, standard_error, "
+    "tokens, subsamples, linear_tokens, rho, seed, dropped, no_error, subsample_values_json, "
+    "subsamples_asked, positions, sequences, sequences_given, subsample_tokens_json FROM profile";
+
+ProfileRow profile_of(Query& row) {
+  ProfileRow out;
+  out.attempt = {TrialId{row.u64(0)}, row.u32(1)};
+  out.step = row.integer(2);
+  out.layer = row.i32(3);
+  out.sub_block = row.i32(4);
+  out.geometry = row.text(5);
+  out.statistic = row.text(6);
+  out.value = row.real(7);
+  if (!row.null(8)) out.standard_error = row.real(8);
+  out.tokens = row.i32(9);
+  out.subsamples = row.i32(10);
+  out.linear_tokens = row.i32(11);
+  out.rho = row.real(12);
+  out.seed = row.u64(13);
+  out.dropped = row.i32(14);
+  out.no_error = row.text(15);
+  out.subsample_values = numbers_from_json<double>(row.text(16), "values of a profile");
+  out.subsamples_asked = row.i32(17);
+  out.positions = row.integer(18);
+  out.sequences = row.integer(19);
+  out.sequences_given = row.integer(20) != 0;
+  out.subsample_tokens = numbers_from_json<std::int64_t>(row.text(21), "subsamples of a profile");
+  return out;
+}
+
+}  // namespace
+
 std::vector<ProfileRow> read_profile(Connection& db, TrialId trial) {
+  Query query(db.statement(sql_text(kProfileColumns,
+                                    "WHERE trial = ?1 AND (attempt, step) = "
+                                    "(SELECT attempt, step FROM profile WHERE trial = ?1 "
+                                    "ORDER BY attempt DESC, step DESC LIMIT 1) "
+                                    "ORDER BY layer, sub_block, geometry, statistic")),
+              trial.value);
+  return all<ProfileRow>(query, profile_of);
+}
+
+namespace {
+
+constexpr std::string_view kMeasurementColumns =
+    "SELECT trial, attempt, step, key, data_hash, failure, dimension_failure, wall_ms FROM "
+    "measurement";
+
+MeasurementRow measurement_of(Query& row) {
+  return MeasurementRow{{TrialId{row.u64(0)}, row.u32(1)},
+                        row.integer(2),
+                        row.text(3),
+                        row.text(4),
+                        row.text(5),
+                        row.text(6),
+                        row.integer(7)};
+}
+
+}  // namespace
+
+std::optional<MeasurementRow> read_measurement(Connection& db, TrialId trial) {
+  Query query(db.statement(sql_text(kMeasurementColumns,
+                                    "WHERE trial = ? ORDER BY attempt DESC, step DESC LIMIT 1")),
+              trial.value);
+  if (!query.next()) return std::nullopt;
+  return measurement_of(query);
+}
+
+std::optional<Measured> read_measured(Connection& db, std::string_view key) {
+  std::optional<Measured> found;
+  {
+    Query query(db.statement(sql_text(kMeasurementColumns,
+                                      "WHERE key = ? AND failure = '' ORDER BY trial DESC, "
+                                      "attempt DESC, step DESC LIMIT 1")),
+                key);
+    if (!query.next()) return std::nullopt;
+    found = Measured{measurement_of(query), {}};
+  }
+  Query query(db.statement(sql_text(kProfileColumns,
+                                    "WHERE trial = ?1 AND attempt = ?2 AND step = ?3 "
+                                    "ORDER BY layer, sub_block, geometry, statistic")),
+              found->row.attempt.trial.value, found->row.attempt.number, found->row.step);
+  found->profile = all<ProfileRow>(query, profile_of);
+  return found;
+}
+
+std::vector<ScheduleRow> read_schedules(Connection& db, SweepId sweep) {
   Query query(
-      db.statement("SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, "
-                   "standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped, "
-                   "no_error, subsample_values_json, subsamples_asked, positions, sequences, "
-                   "sequences_given, subsample_tokens_json FROM "
-                   "profile WHERE trial = ?1 AND (attempt, step) = "
-                   "(SELECT attempt, step FROM profile WHERE trial = ?1 "
-                   "ORDER BY attempt DESC, step DESC LIMIT 1) "
-                   "ORDER BY layer, sub_block, geometry, statistic"),
-      trial.value);
-  return all<ProfileRow>(query, [](Query& row) {
-    ProfileRow out;
-    out.attempt = {TrialId{row.u64(0)}, row.u32(1)};
-    out.step = row.integer(2);
-    out.layer = row.i32(3);
-    out.sub_block = row.i32(4);
-    out.geometry = row.text(5);
-    out.statistic = row.text(6);
-    out.value = row.real(7);
-    if (!row.null(8)) out.standard_error = row.real(8);
-    out.tokens = row.i32(9);
-    out.subsamples = row.i32(10);
-    out.linear_tokens = row.i32(11);
-    out.rho = row.real(12);
-    out.seed = row.u64(13);
-    out.dropped = row.i32(14);
-    out.no_error = row.text(15);
-    out.subsample_values = numbers_from_json<double>(row.text(16), "values of a profile");
-    out.subsamples_asked = row.i32(17);
-    out.positions = row.integer(18);
-    out.sequences = row.integer(19);
-    out.sequences_given = row.integer(20) != 0;
-    out.subsample_tokens = numbers_from_json<std::int64_t>(row.text(21), "subsamples of a profile");
+      db.statement(
+          "SELECT sweep, candidate, state, reference, key, measured_trial, "
+          "measured_attempt, data_hash, message, request_json, problem_json, solution_json, "
+          "raw_widths_json, widths_json, wall_ms FROM schedule WHERE sweep = ? "
+          "ORDER BY candidate"),
+      sweep.value);
+  return all<ScheduleRow>(query, [](Query& row) {
+    ScheduleRow out;
+    out.sweep = SweepId{row.u64(0)};
+    out.candidate = row.u32(1);
+    out.state = state_or_corrupt(parse_schedule_state(row.text(2)));
+    out.reference = TrialId{row.u64(3)};
+    out.key = row.text(4);
+    out.measured = {TrialId{row.u64(5)}, row.u32(6)};
+    out.data_hash = row.text(7);
+    out.message = row.text(8);
+    out.request_json = row.text(9);
+    out.problem_json = row.text(10);
+    out.solution_json = row.text(11);
+    out.raw_widths_json = row.text(12);
+    out.widths_json = row.text(13);
+    out.wall_ms = row.integer(14);
     return out;
   });
 }

@@ -21,6 +21,8 @@ void write_row(Connection& db, const AttemptRow& row);
 void write_row(Connection& db, const WorkerRow& row);
 void write_row(Connection& db, const CheckpointRow& row);
 void write_row(Connection& db, const ProfileRow& row);
+void write_row(Connection& db, const MeasurementRow& row);
+void write_row(Connection& db, const ScheduleRow& row);
 void write_row(Connection& db, const EventRow& row);
 void write_row(Connection& db, const LogRow& row);
 void write_row(Connection& db, const LogTrim& row);
@@ -55,6 +57,9 @@ std::vector<StartRow> read_starts(Connection& db, SweepId sweep);
 std::vector<WorkerRow> read_workers(Connection& db);
 std::vector<CheckpointRow> read_checkpoints(Connection& db, TrialId trial);
 std::vector<ProfileRow> read_profile(Connection& db, TrialId trial);
+std::optional<MeasurementRow> read_measurement(Connection& db, TrialId trial);
+std::optional<Measured> read_measured(Connection& db, std::string_view key);
+std::vector<ScheduleRow> read_schedules(Connection& db, SweepId sweep);
 std::string read_log(Connection& db, AttemptId attempt, std::uint64_t offset,
                      std::size_t bytes_max);
 std::optional<std::uint64_t> read_log_from(Connection& db, AttemptId attempt, std::uint64_t offset);

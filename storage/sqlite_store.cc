@@ -216,6 +216,20 @@ class SqliteStore final : public Store {
       return read_checkpoints(db, trial);
     });
   }
+  Result<std::optional<MeasurementRow>> measurement(TrialId trial) const override {
+    return read([&](Connection& db) -> Result<std::optional<MeasurementRow>> {
+      return read_measurement(db, trial);
+    });
+  }
+  Result<std::optional<Measured>> measured(std::string_view key) const override {
+    return read(
+        [&](Connection& db) -> Result<std::optional<Measured>> { return read_measured(db, key); });
+  }
+  Result<std::vector<ScheduleRow>> schedules(SweepId sweep) const override {
+    return read([&](Connection& db) -> Result<std::vector<ScheduleRow>> {
+      return read_schedules(db, sweep);
+    });
+  }
   Result<std::vector<ProfileRow>> profile(TrialId trial) const override {
     return read(
         [&](Connection& db) -> Result<std::vector<ProfileRow>> { return read_profile(db, trial); });

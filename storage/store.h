@@ -6,8 +6,8 @@
 // Reading: every read sees some committed state, never a part of a batch. Readers use their own
 // connections and never delay the writer.
 // Rules that hold for every batch, whatever the order inside it: a candidate needs its sweep, a
-// trial its candidate, an attempt its trial and worker, and points, checkpoints, profiles and logs
-// their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
+// trial its candidate, a schedule too, an attempt its trial and worker, and points, checkpoints,
+// profiles, measurements and logs their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
 // Lists of something unknown are empty; only reads of one row say kNotFound.
 // Threads: all calls from any thread; commits wait for each other.
 #pragma once
@@ -234,6 +234,12 @@ class Store {
   /// The work profile of the last attempt that measured one, at its last step; by layer, sub-block,
   /// geometry, statistic.
   virtual Result<std::vector<ProfileRow>> profile(TrialId trial) const = 0;
+  /// The newest measurement of the trial, also one that failed; nullopt: it was not measured.
+  virtual Result<std::optional<MeasurementRow>> measurement(TrialId trial) const = 0;
+  /// The newest measurement with this key that did not fail; nullopt: there is none.
+  virtual Result<std::optional<Measured>> measured(std::string_view key) const = 0;
+  /// Of a sweep, by candidate.
+  virtual Result<std::vector<ScheduleRow>> schedules(SweepId sweep) const = 0;
   /// Events with id > `after`, ascending, at most `limit`; optionally of one sweep or trial.
   virtual Result<std::vector<EventRow>> events(std::uint64_t after, std::size_t limit,
                                                std::optional<SweepId> sweep = {},

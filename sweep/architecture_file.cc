@@ -7,6 +7,7 @@
 #include "model/shape/presets.h"
 #include "sweep/blueprint.h"
 #include "sweep/table_reader.h"
+#include "sweep/widths.h"
 
 namespace tailor::sweep {
 namespace {
@@ -49,27 +50,6 @@ Status set_heads(const Point& keys, shape::Architecture& out) {
   return Status::ok();
 }
 
-/// [[...], ...] of positive integers, or nothing with the mistake noted.
-std::vector<shape::LayerWidths> read_widths(const ConfigValue& value) {
-  std::vector<shape::LayerWidths> out;
-  for (const ConfigValue& layer : value.as_array()) {
-    shape::LayerWidths& widths = out.emplace_back();
-    for (const ConfigValue& item : layer.as_array()) {
-      const auto width = item.as_integer();
-      if (!width) return {};
-      if (*width < 1 || *width > 1'048'576) {
-        item.fail(fmt::format("`{}` is {}; allowed: 1 to 1048576", item.path(), *width));
-        return {};
-      }
-      widths.push_back(static_cast<std::int32_t>(*width));
-    }
-    if (widths.empty())
-      layer.fail(fmt::format("`{}` is empty; allowed: one width a sub-MLP", layer.path()));
-  }
-  if (out.empty()) value.fail("`widths` is empty; allowed: one list a layer");
-  return out;
-}
-
 }  // namespace
 
 std::optional<std::int32_t> integer_of(const Point& keys, std::string_view path) {
@@ -92,7 +72,15 @@ Result<Blueprint> make_blueprint(const Point& keys) {
                           shape::parse_family(text_of(keys, "family", "llama")));
   a = shape::defaults_of(family);
   TAILOR_ASSIGN_OR_RETURN(a.d_model, required(keys, "d_model"));
-  TAILOR_ASSIGN_OR_RETURN(const std::int32_t layers, required(keys, "layers"));
+  std::vector<shape::LayerWidths> widths;
+  if (const AxisValue* text = find(keys, "widths")) {
+    TAILOR_ASSIGN_OR_RETURN(widths, widths_from_text(std::get<std::string>(*text)));
+  }
+  out.fixed_widths = !widths.empty();
+  auto layers = static_cast<std::int32_t>(widths.size());
+  if (!out.fixed_widths) {
+    TAILOR_ASSIGN_OR_RETURN(layers, required(keys, "layers"));
+  }
   TAILOR_RETURN_IF_ERROR(set_heads(keys, a));
   a.vocab_size = integer_of(keys, "vocab_size").value_or(shape::kDefaultVocabulary);
   a.tie_embeddings = boolean_of(keys, "tie_embeddings", true);
@@ -104,7 +92,9 @@ Result<Blueprint> make_blueprint(const Point& keys) {
   a.ffn_outer_residual = boolean_of(keys, "ffn.outer_residual", false);
   a.norm_scaling = boolean_of(keys, "norm_scaling", false);
   a.residual_scaling = boolean_of(keys, "residual_scaling", false);
-  if (a.ffn_kind == shape::FfnKind::kHourglass) {
+  if (out.fixed_widths) {
+    out.k = static_cast<std::int32_t>(widths.front().size());
+  } else if (a.ffn_kind == shape::FfnKind::kHourglass) {
     TAILOR_ASSIGN_OR_RETURN(out.k, required(keys, "ffn.k"));
   } else {
     out.k = integer_of(keys, "ffn.k").value_or(1);
@@ -122,21 +112,27 @@ Result<Blueprint> make_blueprint(const Point& keys) {
                  fmt::format("`layers` x `ffn.k` is {} x {}; allowed: up to {} sub-MLPs", layers,
                              out.k, kSubMlpsMax));
   }
+  const std::string kind = text_of(keys, "schedule.kind", "uniform");
+  // Until it is measured, a schedule that is cut from geometry has the sizes of a uniform one.
   TAILOR_ASSIGN_OR_RETURN(out.schedule.kind,
-                          shape::parse_schedule_kind(text_of(keys, "schedule.kind", "uniform")));
+                          shape::parse_schedule_kind(kind == "geometry" ? "uniform" : kind));
   TAILOR_ASSIGN_OR_RETURN(out.schedule.convention, shape::parse_schedule_convention(text_of(
                                                        keys, "schedule.convention", "endpoint")));
   out.schedule.high = number_of(keys, "schedule.high").value_or(out.schedule.high);
   out.schedule.low = number_of(keys, "schedule.low").value_or(out.schedule.low);
+  out.schedule.steepness = number_of(keys, "schedule.steepness").value_or(out.schedule.steepness);
+  out.schedule.turn = number_of(keys, "schedule.turn").value_or(out.schedule.turn);
+  out.schedule.waist = number_of(keys, "schedule.waist").value_or(out.schedule.waist);
   out.d_h = integer_of(keys, "ffn.d_h").value_or(0);
   out.ratio = number_of(keys, "d_h_ratio").value_or(0);
-  a.widths = shape::uniform_widths(layers, out.k, 1);
+  a.widths = out.fixed_widths ? std::move(widths) : shape::uniform_widths(layers, out.k, 1);
   TAILOR_RETURN_IF_ERROR(shape::validate(a));
   return out;
 }
 
 Result<shape::Architecture> build_architecture(const Point& keys) {
   TAILOR_ASSIGN_OR_RETURN(Blueprint blueprint, make_blueprint(keys));
+  if (blueprint.fixed_widths) return std::move(blueprint.frame);
   const double wanted =
       blueprint.d_h > 0 ? blueprint.d_h : std::round(blueprint.ratio * blueprint.frame.d_model);
   if (wanted < 1) {
@@ -162,7 +158,9 @@ Result<shape::Architecture> parse_architecture_toml(std::string_view text,
   Point keys;
   const auto widths_value = table.value("widths");
   read_architecture(table, &keys);
+  keys.erase("widths");
   TAILOR_RETURN_IF_ERROR(table.finish());
+  TAILOR_RETURN_IF_ERROR(document.status());
   const auto refuse = [&](const Status& status) {
     table.fail(status.message());
     return error(document.status());

@@ -17,8 +17,9 @@ struct Blueprint {
   shape::Architecture frame;  ///< valid; widths all 1, they only say L and K
   shape::WidthSchedule schedule;
   std::int32_t k = 1;
-  double d_h = 0;    ///< wanted mean hidden width; 0 = not given
-  double ratio = 0;  ///< wanted mean hidden width / d_model; 0 = not given
+  double d_h = 0;             ///< wanted mean hidden width; 0 = not given
+  double ratio = 0;           ///< wanted mean hidden width / d_model; 0 = not given
+  bool fixed_widths = false;  ///< the widths of `frame` are given as they shall be
 };
 
 /// Errors: kInvalidArgument naming the missing or wrong key.

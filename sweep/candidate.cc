@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -16,9 +18,13 @@
 #include "sweep/constraint_names.h"
 #include "sweep/expression.h"
 #include "sweep/keys.h"
+#include "sweep/references.h"
 
 namespace tailor::sweep {
 namespace {
+
+/// What complete widths say too.
+constexpr std::string_view kSaidByWidths[] = {"layers", "ffn.k", "ffn.d_h", "d_h_ratio"};
 
 constexpr std::string_view kNotSatisfied = "does not satisfy";
 
@@ -50,10 +56,27 @@ Result<Merged> merge(const Spec& spec, const Point& point) {
       continue;
     }
     // Two ways to say one thing: the override replaces the other one too.
+    if (path == "widths") {
+      for (const std::string_view other : kSaidByWidths) out.architecture.erase(std::string(other));
+      std::erase_if(out.architecture,
+                    [](const auto& entry) { return entry.first.starts_with("schedule."); });
+    }
     if (path == "ffn.d_h") out.architecture.erase("d_h_ratio");
     if (path == "d_h_ratio") out.architecture.erase("ffn.d_h");
     out.architecture[path] = value;
   }
+  if (point.contains("widths")) {
+    for (const auto& [path, value] : point) {
+      const bool same = std::find(std::begin(kSaidByWidths), std::end(kSaidByWidths), path) !=
+                        std::end(kSaidByWidths);
+      if (!same && !path.starts_with("schedule.")) continue;
+      return error(
+          Code::kInvalidArgument,
+          fmt::format("`widths` is complete and `{}` is given too; allowed: one of them", path));
+    }
+  }
+  if (point.contains("schedule.kind")) drop_foreign_schedule_keys(out.architecture, point);
+  TAILOR_RETURN_IF_ERROR(check_schedule_keys(out.architecture));
   if (point.contains("ffn.d_h") && point.contains("d_h_ratio")) {
     return error(Code::kInvalidArgument,
                  "`ffn.d_h` and `d_h_ratio` are both given; allowed: one of them");
@@ -105,6 +128,7 @@ Result<shape::BudgetTarget> target_of(const Spec& spec, std::optional<std::int64
 
 /// A candidate that sets the solved-for size itself is taken as it is.
 bool is_pinned(const Budget& budget, const Point& point) {
+  if (point.contains("widths")) return true;
   switch (budget.solve_for) {
     case SolveFor::kHiddenWidth:
       return point.contains("ffn.d_h") || point.contains("d_h_ratio");
@@ -350,8 +374,46 @@ Result<Candidate> resolve(const Spec& spec, const std::string& name, const Point
   TAILOR_ASSIGN_OR_RETURN(out.train, recipe(spec, merged.train, out.counts));
   if (!is_named(spec, out.name, point)) TAILOR_RETURN_IF_ERROR(check_constraints(spec, out));
   TAILOR_RETURN_IF_ERROR(check_geometry(spec, out.architecture));
+  out.waiting = asks_for_geometry(merged.architecture);
+  if (out.waiting) TAILOR_RETURN_IF_ERROR(status_of(request_of(merged.architecture)));
+  out.hash = out.waiting ? waiting_hash(out.name, out.architecture, out.train)
+                         : identity_hash(out.architecture, out.train);
+  return out;
+}
+
+std::string waiting_hash(const std::string& name, const shape::Architecture& architecture,
+                         const protocol::TrainSpec& train) {
+  return sha256_hex(fmt::format("waiting|{}|{}", name, identity_hash(architecture, train)));
+}
+
+std::string again_hash(const std::string& name, const shape::Architecture& architecture,
+                       const protocol::TrainSpec& train) {
+  return sha256_hex(fmt::format("again|{}|{}", name, identity_hash(architecture, train)));
+}
+
+Result<Candidate> with_widths(const Candidate& waiting, std::vector<shape::LayerWidths> widths) {
+  Candidate out = waiting;
+  out.architecture.widths = std::move(widths);
+  TAILOR_RETURN_IF_ERROR(shape::validate(out.architecture));
+  out.counts = shape::count_parameters(out.architecture);
+  if (out.counts.total != waiting.counts.total) {
+    return error(
+        Code::kOutOfRange,
+        fmt::format("its widths give {} parameters and the uniform ones {}",
+                    with_thousands(out.counts.total), with_thousands(waiting.counts.total)));
+  }
+  out.waiting = false;
   out.hash = identity_hash(out.architecture, out.train);
   return out;
+}
+
+std::optional<ScheduleRequest> schedule_of(const Spec& spec, const Point& point) {
+  if (!asks_for_geometry(point)) return std::nullopt;
+  const auto merged = merge(spec, point);
+  if (!merged) return std::nullopt;
+  auto request = request_of(merged->architecture);
+  if (!request) return std::nullopt;
+  return *std::move(request);
 }
 
 std::string identity_hash(const shape::Architecture& architecture,
@@ -370,7 +432,10 @@ Result<Candidate> restore(const Spec& spec, std::string name, Point point,
   out.counts = shape::count_parameters(out.architecture);
   TAILOR_ASSIGN_OR_RETURN(out.train, recipe(spec, merged.train, out.counts));
   out.hash = std::move(hash);
-  if (identity_hash(out.architecture, out.train) != out.hash) {
+  out.waiting = asks_for_geometry(merged.architecture) &&
+                out.hash == waiting_hash(out.name, out.architecture, out.train);
+  if (!out.waiting && identity_hash(out.architecture, out.train) != out.hash &&
+      again_hash(out.name, out.architecture, out.train) != out.hash) {
     return error(Code::kFailedPrecondition,
                  "its stored architecture with the recipe of the stored file is not what was "
                  "submitted: its hash differs");
@@ -411,16 +476,12 @@ Result<std::vector<Candidate>> resolve_named(const Spec& spec) {
     out.push_back(std::move(*candidate));
     return Status::ok();
   };
-  const NamedCandidate* baseline = find_candidate(spec, spec.baseline);
-  if (baseline != nullptr) TAILOR_RETURN_IF_ERROR(add(*baseline));
-  for (const NamedCandidate& named : spec.candidates) {
-    if (&named != baseline) TAILOR_RETURN_IF_ERROR(add(named));
-  }
+  for (const NamedCandidate* named : named_in_order(spec)) TAILOR_RETURN_IF_ERROR(add(*named));
   return out;
 }
 
 protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate,
-                                    std::uint64_t seed) {
+                                    std::uint64_t seed, bool measured) {
   protocol::TrialSpec out;
   out.sweep_name = spec.name;
   out.candidate_name = candidate.name;
@@ -428,7 +489,7 @@ protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate
   out.architecture = candidate.architecture;
   out.data = spec.data;
   out.train = candidate.train;
-  out.geometry = spec.geometry;
+  out.geometry = measured ? reference_geometry(spec) : spec.geometry;
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "sweep/widths.h"
 
 namespace tailor::sweep {
 namespace {
@@ -42,10 +43,41 @@ const std::vector<Key>& architecture_table() {
       {"norm_scaling", KeyKind::kBoolean},
       {"residual_scaling", KeyKind::kBoolean},
       {"d_h_ratio", KeyKind::kNumber, 0.001, 1'000},
-      {"schedule.kind", KeyKind::kChoice, 0, 0, {"uniform", "cosine", "linear"}},
+      {"widths", KeyKind::kWidths},
+      {"schedule.kind",
+       KeyKind::kChoice,
+       0,
+       0,
+       {"uniform", "cosine", "linear", "sigmoid", "bowtie", "geometry"}},
       {"schedule.convention", KeyKind::kChoice, 0, 0, {"endpoint", "midpoint"}},
       {"schedule.high", KeyKind::kNumber, 0.001, 1'000},
       {"schedule.low", KeyKind::kNumber, 0.001, 1'000},
+      {"schedule.steepness", KeyKind::kNumber, 0.001, 100},
+      {"schedule.turn", KeyKind::kNumber, 0.001, 0.999},
+      {"schedule.waist", KeyKind::kNumber, 0.001, 0.999},
+      // Of kind geometry alone: sweep/schedule_request.cc.
+      {"schedule.from", KeyKind::kText},
+      {"schedule.seed", KeyKind::kInteger, 0, 9e15},
+      {"schedule.iterate", KeyKind::kInteger, 0, 16},
+      {"schedule.geometry", KeyKind::kChoice, 0, 0, {"raw", "spherical", "hyperbolic"}},
+      {"schedule.statistic", KeyKind::kChoice, 0, 0, {"shift", "gromov", "topology"}},
+      {"schedule.control",
+       KeyKind::kChoice,
+       0,
+       0,
+       {"none", "mirrored", "inverse", "reversed", "permuted"}},
+      {"schedule.control_seed", KeyKind::kInteger, 0, 9e15},
+      {"schedule.smoothing", KeyKind::kChoice, 0, 0, {"gaussian", "median", "none"}},
+      {"schedule.sigma", KeyKind::kNumber, 0.01, 1'000},
+      {"schedule.window", KeyKind::kInteger, 1, 999},
+      {"schedule.exponent", KeyKind::kChoice, 0, 0, {"2/d", "s/d", "2s/d", "constant"}},
+      {"schedule.smoothness", KeyKind::kNumber, 0.001, 1'000},
+      {"schedule.dimension", KeyKind::kChoice, 0, 0, {"two_nn", "levina_bickel"}},
+      {"schedule.floor", KeyKind::kNumber, 0, 1},
+      {"schedule.cap", KeyKind::kNumber, 1, 1'000},
+      {"schedule.width_unit", KeyKind::kChoice, 0, 0, {"absolute", "relative"}},
+      {"schedule.quantum", KeyKind::kInteger, 1, 4'096},
+      {"schedule.sub_mlps", KeyKind::kChoice, 0, 0, {"shared", "own"}},
   };
   return table;
 }
@@ -290,6 +322,13 @@ Status check_value(const Key& key, const AxisValue& value) {
       return std::holds_alternative<bool>(value) ? Status::ok() : wrong_type("true or false");
     case KeyKind::kBetas:
       return wrong_type("two numbers in a file, `beta1` and `beta2` elsewhere");
+    case KeyKind::kWidths: {
+      const auto* text = std::get_if<std::string>(&value);
+      if (text == nullptr) return wrong_type("a list of lists of widths");
+      const auto widths = widths_from_text(*text);
+      return widths ? Status::ok()
+                    : invalid(fmt::format("`{}`: {}", key.path, widths.error().message()));
+    }
     case KeyKind::kText:
       if (std::holds_alternative<std::string>(value) ||
           std::holds_alternative<std::int64_t>(value)) {

@@ -21,6 +21,7 @@ enum class KeyKind {
   kChoice,  ///< one of `allowed`
   kBetas,   ///< two numbers: beta1 and beta2 at once
   kText,    ///< text or an integer, read by set_train ("0.5M tokens", "10 min")
+  kWidths,  ///< a list of widths a layer, or of one width a layer; kept as text (widths.h)
 };
 
 /// One key. Architecture keys have their path as in [architecture];

@@ -15,6 +15,7 @@
 #include "sweep/constraint_names.h"
 #include "sweep/expression.h"
 #include "sweep/keys.h"
+#include "sweep/references.h"
 #include "sweep/retry_rules.h"
 #include "sweep/spec.h"
 #include "sweep/table_reader.h"
@@ -62,6 +63,7 @@ class Parser {
     TAILOR_RETURN_IF_ERROR(resources());
     TAILOR_RETURN_IF_ERROR(limits());
     TAILOR_RETURN_IF_ERROR(retry());
+    TAILOR_RETURN_IF_ERROR(references());
     TAILOR_RETURN_IF_ERROR(check_named());
     return std::move(spec_);
   }
@@ -182,7 +184,16 @@ class Parser {
     TAILOR_RETURN_IF_ERROR(document_.status());
     if (!table) return missing(root_, "[architecture]");
     read_architecture(*table, &spec_.architecture);
-    return table->finish();
+    TAILOR_RETURN_IF_ERROR(table->finish());
+    if (spec_.architecture.contains("widths")) {
+      table->value("widths")->fail(
+          "`architecture.widths` are those of one candidate; allowed: `widths` in a [[candidate]]");
+    } else if (asks_for_geometry(spec_.architecture)) {
+      table->fail(
+          "`architecture.schedule.kind` is \"geometry\", and then there is nothing to measure "
+          "first; allowed: that schedule in a [[candidate]]");
+    }
+    return document_.status();
   }
 
   Status train() {
@@ -449,12 +460,20 @@ class Parser {
       return value.fail(fmt::format(
           "`space.{}` cannot vary as a pair; allowed: train.optimizer.beta1 and beta2", key.path));
     }
+    if (key.kind == KeyKind::kWidths) {
+      return value.fail("`space.widths` cannot vary; allowed: `widths` in a [[candidate]]");
+    }
     Axis axis;
     axis.path = std::string(key.path);
     if (value.kind() == ConfigValue::Kind::kArray) {
       for (const ConfigValue& item : value.as_array()) {
         auto read = read_value(key, item);
         if (!read || !check_recipe(key, *read, item)) return;
+        if (asks_for_geometry({{axis.path, *read}})) {
+          return item.fail(
+              "a schedule that is cut from a measurement cannot be an axis of [space]; allowed: "
+              "schedule.kind = \"geometry\" in a [[candidate]]");
+        }
         axis.values.push_back(std::move(*read));
       }
       if (axis.values.empty()) {
@@ -681,6 +700,11 @@ class Parser {
     if (const auto each = table.value("sub_blocks")) {
       out.sub_blocks = each->as_boolean().value_or(false);
     }
+    if (const auto dimension = table.value("dimension")) {
+      out.dimension = dimension->as_boolean().value_or(false);
+    }
+    // What a schedule needs is measured anyway; this says how.
+    if (table.one_of("of", {"all", "references"}) == "references") out.enabled = false;
     if (!table.finish().is_ok() || !layers) return;
     if (layers->kind() == ConfigValue::Kind::kString) {
       if (*layers->as_string() != "all") {
@@ -786,13 +810,22 @@ class Parser {
     return table ? table->finish() : document_.status();
   }
 
+  Status references() {
+    const auto wrong = insert_references(spec_);
+    if (!wrong) return Status::ok();
+    candidate_names_[wrong->candidate].fail(fmt::format(
+        "candidate \"{}\": {}", spec_.candidates[wrong->candidate].name, wrong->status.message()));
+    return document_.status();
+  }
+
   /// A named candidate is meant to run: one that cannot is a mistake in the file.
   Status check_named() {
     for (std::size_t i = 0; i < spec_.candidates.size(); ++i) {
       const NamedCandidate& named = spec_.candidates[i];
       const auto candidate = resolve(spec_, named.name, named.overrides);
       if (candidate) continue;
-      candidate_names_[i].fail(
+      // What an inserted one lacks, the file's own have checked.
+      candidate_names_[std::min(i, candidate_names_.size() - 1)].fail(
           fmt::format("candidate \"{}\" {}", named.name, candidate.error().message()));
       return document_.status();
     }

@@ -62,6 +62,10 @@ struct Budget {
 struct NamedCandidate {
   std::string name;
   Point overrides;
+  /// Only these seeds are trained; empty = all. An inserted one is trained to be measured.
+  std::vector<std::uint64_t> seeds = {};
+  /// Not written in the file: a schedule needs its measurement (sweep/references.h).
+  bool inserted = false;
   friend bool operator==(const NamedCandidate&, const NamedCandidate&) = default;
 };
 
@@ -167,6 +171,9 @@ Result<Spec> parse(std::string_view toml, const std::string& file, const std::st
 
 /// Identity of a submission: SHA-256 over base_dir and the file's text.
 std::string spec_hash(std::string_view toml, const std::string& base_dir);
+
+/// The seeds that a candidate of this name is trained with.
+const std::vector<std::uint64_t>& seeds_of(const Spec& spec, std::string_view candidate);
 
 /// Number of grid points (product of axes; saturates at 2^63); 0 when an axis is continuous; 1
 /// without axes counts as 0: a sweep without [space] has only its named candidates.

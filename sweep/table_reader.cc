@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/shape/presets.h"
+#include "sweep/widths.h"
 
 namespace tailor::sweep {
 
@@ -44,6 +45,9 @@ std::optional<AxisValue> read_value(const Key& key, const ConfigValue& value) {
       break;
     case KeyKind::kChoice:
       if (const auto v = value.as_string()) out = *v;
+      break;
+    case KeyKind::kWidths:
+      if (const auto widths = read_widths(value); !widths.empty()) out = widths_to_text(widths);
       break;
     case KeyKind::kBetas:
       break;  // read_values takes it apart

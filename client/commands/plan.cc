@@ -30,7 +30,12 @@ Json row_json(const search::PlanRow& row) {
   out["kv_heads"] = architecture.kv_heads;
   out["head_dim"] = architecture.head_dim;
   out["ffn_kind"] = std::string(shape::ffn_kind_name(architecture.ffn_kind));
-  out["widths"] = architecture.widths;
+  // Not known before the measurement: the counts are exact all the same.
+  out["widths"] = row.waits_for.empty() ? Json(architecture.widths) : Json();
+  out["waits_for"] = row.waits_for.empty() ? Json() : Json(row.waits_for);
+  out["schedule"] = row.schedule.empty() ? Json() : Json(row.schedule);
+  out["inserted"] = row.inserted;
+  out["trials"] = row.trials;
   out["attention"] = candidate.counts.attention;
   out["ffn"] = candidate.counts.ffn;
   out["norms"] = candidate.counts.norms;
@@ -101,9 +106,14 @@ void print(const Printer& out, const search::Plan& plan) {
       continue;
     }
     const auto& c = row.candidate;
-    rows.push_back({row.name, row.duplicate_of.empty() ? "ok" : "same as " + row.duplicate_of,
-                    std::to_string(c.architecture.layers()), std::to_string(c.architecture.d_model),
-                    widths_text(c.architecture), with_thousands(c.counts.body),
+    const std::string state = !row.duplicate_of.empty() ? "same as " + row.duplicate_of
+                              : !row.waits_for.empty()  ? "cut from " + row.waits_for
+                              : row.inserted            ? "inserted"
+                                                        : "ok";
+    rows.push_back({row.name, state, std::to_string(c.architecture.layers()),
+                    std::to_string(c.architecture.d_model),
+                    row.waits_for.empty() ? widths_text(c.architecture) : "(" + row.schedule + ")",
+                    with_thousands(c.counts.body),
                     plan.spec.budget ? fmt::format("{:+}", c.budget_error) : "-",
                     with_thousands(c.counts.total), fmt::format("{:.3g}", c.train.optimizer.lr),
                     fmt::format("{:.2e}", row.training_flops),
@@ -123,9 +133,21 @@ void print(const Printer& out, const search::Plan& plan) {
             rows);
   const std::size_t n = plan.spec.seeds.size();
   out.note(fmt::format(
-      "{}{} candidates feasible, {} infeasible, {} the same as another; {} trials = {} x {} seeds",
+      "{}{} candidates feasible, {} infeasible, {} the same as another; {} trials{}",
       plan.exhaustive ? "" : fmt::format("of the first {}: ", plan.rows.size()), plan.feasible,
-      plan.infeasible, plan.duplicates, plan.trials, plan.feasible - plan.duplicates, n));
+      plan.infeasible, plan.duplicates, plan.trials,
+      plan.inserted > 0 ? fmt::format(", {} of them only to be measured", plan.inserted)
+                        : fmt::format(" = {} x {} seeds", plan.feasible - plan.duplicates, n)));
+  if (plan.waiting > 0) {
+    out.note(fmt::format(
+        "the widths of {} {} cut from {} when {} measured: the budget is met "
+        "exactly, whatever they are; what was measured before is used again",
+        plan.waiting == 1 ? "one candidate" : std::to_string(plan.waiting) + " candidates",
+        plan.waiting == 1 ? "is" : "are",
+        plan.references == 1 ? "one reference trial"
+                             : std::to_string(plan.references) + " reference trials",
+        plan.references == 1 ? "it is" : "they are"));
+  }
   for (const auto& [reason, count] : plan.infeasible_reasons) {
     out.note(fmt::format("{} points infeasible: {}", count, reason));
   }
@@ -182,6 +204,9 @@ void add_plan(CLI::App& app, Context& context) {
       json["infeasible_reasons"] = plan.infeasible_reasons;
       json["looked_at"] = plan.rows.size();
       json["trials"] = plan.trials;
+      json["waiting"] = plan.waiting;
+      json["reference_trials"] = plan.references;
+      json["inserted_trials"] = plan.inserted;
       json["trials_estimate"] = estimated_trials(plan);
       json["exhaustive"] = plan.exhaustive;
       const analysis::Resolution resolution = analysis::resolution_of(spec.seeds.size());

@@ -22,6 +22,10 @@ void add_profile(CLI::App& app, Context& context) {
         &v1::CoordinatorService::Stub::GetTrial, request);
     const Printer out = context.printer();
     const v1::WorkProfile& profile = answer.work_profile();
+    if (profile.entries_size() == 0 && !answer.measure_failure().empty()) {
+      throw Failure(Exit::kNotFound,
+                    fmt::format("{} could not be measured: {}", *trial, answer.measure_failure()));
+    }
     if (profile.entries_size() == 0) {
       throw Failure(
           Exit::kNotFound,

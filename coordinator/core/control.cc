@@ -76,6 +76,7 @@ void retry_trial(Transition& t, Trial& trial) {
     t.touch(sweep);
     t.event(EventKind::kSweepResumed, {sweep.row.id, {}, 0, {}}, "trials are tried again");
   }
+  retry_schedule(t, sweep, trial.row.candidate);
   queue_trial(t, trial, 0);
 }
 
@@ -230,6 +231,11 @@ void on_control_trials(Transition& t, const ControlTrials& event) {
   }
   if (!event.dry_run) {
     for (const TrialId id : outcome.trials) act_on(t, t.state.trials.at(id), event);
+    if (event.action == TrialAction::kRetry) {
+      for (const auto& [sweep, target] : outcome.targets) {
+        settle_schedules(t, t.state.sweeps.at(sweep));
+      }
+    }
   }
   t.reply(event.request, Status::ok(), std::move(outcome));
 }

@@ -21,7 +21,9 @@ struct Weigh {
       std::size_t rows = 1;
       for (const protocol::Report& report : reports->reports) {
         const auto* metrics = std::get_if<protocol::MetricReport>(&report.body);
-        rows += 1 + (metrics == nullptr ? 0 : metrics->values.size());
+        const auto* profile = std::get_if<protocol::ProfileReport>(&report.body);
+        rows += 1 + (metrics == nullptr ? 0 : metrics->values.size()) +
+                (profile == nullptr ? 0 : profile->entries.size());
       }
       return rows;
     }

@@ -39,8 +39,10 @@ struct TrialsOutcome {
 struct RowsWanted {
   std::uint64_t as_of = 0;  ///< goes back in Recalled
   std::string sweep_name;   ///< the row of the sweep of that name; "" = none is wanted
-  SweepId sweep;            ///< its row alone; 0 = none is wanted
-  SweepId whole_sweep;      ///< with all its candidates and trials; 0 = none is wanted
+  /// Keys of measurements: the newest of each, where there is one.
+  std::vector<std::string> measurements;
+  SweepId sweep;        ///< its row alone; 0 = none is wanted
+  SweepId whole_sweep;  ///< with all its candidates and trials; 0 = none is wanted
   /// Each with its candidate, its attempts and its newest checkpoint.
   std::vector<TrialId> trials;
   bool sweeps_of_trials = false;  ///< and the whole sweep of each of `trials`

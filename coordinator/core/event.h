@@ -27,6 +27,7 @@ struct Recalled {
   std::uint32_t tries = 1;  ///< so many times rows were read for the request
   std::set<TrialId> asked;  ///< its `trials`: those of them without a row do not exist
   storage::Snapshot rows;
+  std::vector<storage::Measured> measured;  ///< what was found of RowsWanted::measurements
   /// Of the sweep that was asked for by its name.
   std::uint64_t candidates = 0;
   std::uint64_t trials = 0;

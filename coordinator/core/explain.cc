@@ -18,10 +18,11 @@ using storage::TrialState;
 
 namespace {
 
-constexpr std::array<std::pair<WhyCode, std::string_view>, 23> kWhyNames = {
+constexpr std::array<std::pair<WhyCode, std::string_view>, 24> kWhyNames = {
     {{WhyCode::kUnknown, "unknown"},
      {WhyCode::kUnreadable, "unreadable"},
      {WhyCode::kPaused, "paused"},
+     {WhyCode::kSchedule, "schedule"},
      {WhyCode::kBackOff, "back_off"},
      {WhyCode::kParallel, "parallel"},
      {WhyCode::kNoWorker, "no_worker"},
@@ -204,6 +205,27 @@ std::string names_of(const State& state, const std::vector<WorkerId>& workers) {
              : text;
 }
 
+/// What the widths of its candidate are cut from, and how far that is.
+Reason schedule_reason(const State& state, const Sweep& sweep, const Trial& trial) {
+  const storage::ScheduleRow& row = sweep.schedules.at(trial.row.candidate);
+  const Trial& reference = state.trials.at(row.reference);
+  const sweep::Candidate& from = *sweep.candidates[reference.row.candidate];
+  const auto request =
+      sweep::schedule_of(*sweep.spec, sweep.candidates[trial.row.candidate]->point);
+  std::string doing = reference.live ? "runs" : "is queued";
+  if (reference.live && reference.live->step >= 0) {
+    doing += fmt::format(", at step {}", reference.live->step);
+  } else if (waits_for_schedule(sweep, reference)) {
+    doing = "waits for its own widths";
+  }
+  return {
+      WhyCode::kSchedule,
+      fmt::format("its widths are cut from the work profile ({}) of {} ('{}', seed {}), which {}",
+                  request ? sweep::request_text(*request) : "", row.reference.to_string(),
+                  cut(from.name), reference.row.seed, doing),
+      {}};
+}
+
 Reason queued_reason(const State& state, const Sweep& sweep, const Trial& trial, Now now) {
   const std::string sweep_id = sweep.row.id.to_string();
   if (sweep.row.state == SweepState::kPaused) {
@@ -212,6 +234,7 @@ Reason queued_reason(const State& state, const Sweep& sweep, const Trial& trial,
         fmt::format("its sweep {} is paused; `tailor resume {}` lets it go on", sweep_id, sweep_id),
         {}};
   }
+  if (waits_for_schedule(sweep, trial)) return schedule_reason(state, sweep, trial);
   const auto not_before = state.deadlines.at(DeadlineKind::kBackoff, trial.row.id.value);
   if (not_before.value_or(now.mono_ms) > now.mono_ms) {
     return {WhyCode::kBackOff,

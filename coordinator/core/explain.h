@@ -14,6 +14,7 @@ enum class WhyCode {
   kUnknown,        ///< there is no such trial, or it has ended
   kUnreadable,     ///< its sweep cannot be read by this version
   kPaused,         ///< its sweep is paused
+  kSchedule,       ///< its widths are to be cut from a measurement that is not there yet
   kBackOff,        ///< it waits before its next attempt
   kParallel,       ///< as many trials of its sweep run as may
   kNoWorker,       ///< no worker is connected

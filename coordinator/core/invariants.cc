@@ -97,9 +97,11 @@ Status check_trials(const State& state) {
     const bool queued = trial.row.state == TrialState::kQueued;
     const bool ready = sweep.ready.contains({-std::int64_t{trial.row.priority}, id});
     const bool backing_off = state.deadlines.contains(DeadlineKind::kBackoff, id.value);
-    if (queued != (ready || backing_off) || (ready && backing_off)) {
-      return broken("trial {} is {} but ready={} backing_off={}", name,
-                    storage::trial_state_name(trial.row.state), ready, backing_off);
+    const bool for_widths = queued && waits_for_schedule(sweep, trial);
+    if (queued != (ready || backing_off || for_widths) ||
+        (ready ? 1 : 0) + (backing_off ? 1 : 0) + (for_widths ? 1 : 0) > 1) {
+      return broken("trial {} is {} but ready={} backing_off={} for_widths={}", name,
+                    storage::trial_state_name(trial.row.state), ready, backing_off, for_widths);
     }
     if (trial.live.has_value() != (trial.row.state == TrialState::kRunning)) {
       return broken("trial {} is {} but {} a live attempt", name,
@@ -252,10 +254,54 @@ Status check_workers(const State& state) {
 
 }  // namespace
 
+namespace {
+
+/// Who waits for a measurement waits for a trial that will end, and whoever has widths is known by
+/// them.
+Status check_schedules(const State& state, const Sweep& sweep) {
+  const std::string name = sweep.row.id.to_string();
+  for (const auto& [index, row] : sweep.schedules) {
+    if (row.sweep != sweep.row.id || row.candidate != index || index >= sweep.candidates.size()) {
+      return broken("the schedule of candidate {} of {} is misfiled", index, name);
+    }
+    const bool waits = row.state == storage::ScheduleState::kWaiting;
+    if (row.state == storage::ScheduleState::kCut) {
+      return broken("the schedule of candidate {} of {} is cut and kept", index, name);
+    }
+    if (waits && sweep.open_trials[index] == 0) {
+      return broken("the schedule of candidate {} of {} waits for nobody", index, name);
+    }
+    if (!waits) continue;
+    const auto reference = state.trials.find(row.reference);
+    if (reference == state.trials.end() || reference->second.row.sweep != sweep.row.id ||
+        storage::is_final(reference->second.row.state)) {
+      return broken("candidate {} of {} waits for {}, which will not be measured", index, name,
+                    row.reference.to_string());
+    }
+  }
+  for (std::uint32_t i = 0; i < sweep.candidates.size(); ++i) {
+    if (sweep.candidates[i] == nullptr || sweep.open_trials[i] == 0) continue;
+    if (sweep.candidates[i]->waiting != sweep.schedules.contains(i)) {
+      return broken("candidate {} of {} {} a schedule that is to be cut", i, name,
+                    sweep.candidates[i]->waiting ? "lacks" : "has");
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
 Status check_sweep(const State& state, const Sweep& sweep) {
   const std::string name = sweep.row.id.to_string();
   const std::size_t seeds = sweep.spec->seeds.size();
-  if (sweep.notes.size() != sweep.candidates.size() * seeds ||
+  std::size_t trials = 0;
+  for (std::uint32_t i = 0; i < sweep.candidates.size(); ++i) {
+    if (i >= sweep.first_note.size() || sweep.first_note[i] != trials) {
+      return broken("sweep {} has lost the notes of candidate {}", name, i);
+    }
+    trials += sweep.seeds_of(i).size();
+  }
+  if (sweep.notes.size() != trials || sweep.first_note.size() != sweep.candidates.size() ||
       sweep.candidate_by_hash.size() != sweep.candidates.size() ||
       sweep.first_trial.size() != sweep.candidates.size() ||
       sweep.open_trials.size() != sweep.candidates.size()) {
@@ -270,15 +316,16 @@ Status check_sweep(const State& state, const Sweep& sweep) {
     const auto trial = state.trials.find(id);
     const bool here = trial != state.trials.end();
     if (here ? trial->second.row.sweep != sweep.row.id || trial->second.row.state != note.state ||
-                   trial->second.row.candidate != i / seeds
+                   trial->second.row.candidate != sweep.candidate_at(i)
              : !storage::is_final(note.state)) {
       return broken("the note of trial {} is not that of its trial", id.to_string());
     }
-    if (here && sweep.candidates[i / seeds] == nullptr) {
+    const std::uint32_t candidate = sweep.candidate_at(i);
+    if (here && sweep.candidates[candidate] == nullptr) {
       return broken("trial {} is in memory without its candidate", id.to_string());
     }
     ++counts[note.state];
-    open[i / seeds] += !storage::is_final(note.state);
+    open[candidate] += !storage::is_final(note.state);
   }
   for (const TrialState s : {TrialState::kQueued, TrialState::kRunning, TrialState::kCompleted,
                              TrialState::kStopped, TrialState::kFailed, TrialState::kCancelled}) {
@@ -288,6 +335,7 @@ Status check_sweep(const State& state, const Sweep& sweep) {
     }
   }
   if (open != sweep.open_trials) return broken("sweep {} miscounts open trials", name);
+  TAILOR_RETURN_IF_ERROR(check_schedules(state, sweep));
   const bool is_open =
       sweep.row.state == SweepState::kRunning || sweep.row.state == SweepState::kPaused;
   if (is_open != state.open_sweeps.contains(sweep.row.id))
@@ -354,6 +402,11 @@ std::string durable_text(const State& state) {
       }
       text += '\n';
     }
+    for (const auto& [index, row] : sweep.schedules) {
+      text += fmt::format("  schedule of c{} {} {} {} {} {}\n", index,
+                          storage::schedule_state_name(row.state), row.reference.to_string(),
+                          row.key, row.message, row.request_json);
+    }
     for (std::size_t i = 0; i < sweep.notes.size(); ++i) {
       const TrialNote& note = sweep.notes[i];
       text += fmt::format("  {} {} {} {}\n", sweep.trial_at(i).to_string(),
@@ -387,12 +440,11 @@ std::string durable_text(const State& state) {
     }
     if (trial.live) {
       const storage::AttemptRow& a = trial.live->row;
-      text += fmt::format(
-          " live {} token={} {} slots={} {} acked={} log={} ran={} stop='{}' {}{}",
-          a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
-          storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes, a.ran_ms,
-          protocol::stop_reason_name(trial.live->stop_reason), a.started_json,
-          a.awaits_step ? " awaits_step" : "");
+      text += fmt::format(" live {} token={} {} slots={} {} acked={} log={} ran={} stop='{}' {}{}",
+                          a.id.to_string(), a.token, a.worker.to_string(), fmt::join(a.slots, ","),
+                          storage::attempt_state_name(a.state), a.acked_sequence, a.log_bytes,
+                          a.ran_ms, protocol::stop_reason_name(trial.live->stop_reason),
+                          a.started_json, a.awaits_step ? " awaits_step" : "");
       for (const Member& member : trial.live->members) {
         text +=
             fmt::format(" member {} slots={} ranks={}+{} {}", member.row.worker.to_string(),

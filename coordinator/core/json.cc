@@ -145,4 +145,15 @@ std::int64_t started_step(std::string_view text) {
   return found != object->end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
+std::string started_data_hash(std::string_view text) {
+  const auto object = parse_json(text);
+  if (!object || !object->is_object()) return "";
+  const auto found = object->find("data_hash");
+  return found != object->end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string widths_json(const std::vector<shape::LayerWidths>& widths) {
+  return dump(json(widths));
+}
+
 }  // namespace tailor::core

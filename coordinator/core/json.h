@@ -36,5 +36,10 @@ Result<std::vector<protocol::Slot>> slots_from_json(std::string_view text);
 std::string started_to_json(const protocol::StartedReport& started);
 /// `resumed_step` of what started_to_json wrote; 0 when the text has none.
 std::int64_t started_step(std::string_view text);
+/// `data_hash` of it; "" when the text has none.
+std::string started_data_hash(std::string_view text);
+
+/// [[24,16],[16,8]]: hidden widths, a list a layer.
+std::string widths_json(const std::vector<shape::LayerWidths>& widths);
 
 }  // namespace tailor::core

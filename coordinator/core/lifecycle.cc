@@ -89,9 +89,8 @@ Outcome judge(const State& state, const Sweep& sweep, const Trial& trial, Verdic
 /// What the search hears of a candidate whose seeds are all final.
 std::optional<double> candidate_objective(const Sweep& sweep, std::uint32_t candidate) {
   std::vector<search::SeedOutcome> outcomes;
-  const std::size_t seeds = sweep.spec->seeds.size();
-  for (std::size_t i = candidate * seeds; i < (candidate + std::size_t{1}) * seeds; ++i) {
-    const TrialNote& note = sweep.notes[i];
+  for (std::size_t i = 0; i < sweep.seeds_of(candidate).size(); ++i) {
+    const TrialNote& note = sweep.notes[sweep.first_note[candidate] + i];
     search::SeedOutcome outcome;
     if (!std::isnan(note.objective)) outcome.objective = note.objective;
     outcome.own_fault = note.own_fault;
@@ -248,6 +247,11 @@ void unindex_queued(State& state, Sweep& sweep, Trial& trial) {
 void queue_trial(Transition& t, Trial& trial, std::int64_t delay_ms) {
   Sweep& sweep = t.sweep_of(trial);
   set_trial_state(t, trial, TrialState::kQueued);
+  if (waits_for_schedule(sweep, trial)) {
+    t.event(EventKind::kTrialQueued, {sweep.row.id, trial.row.id, trial.row.attempts, {}},
+            "waits for its widths");
+    return;
+  }
   if (delay_ms > 0) {
     t.state.deadlines.set(DeadlineKind::kBackoff, trial.row.id.value, t.now.mono_ms + delay_ms);
   } else {
@@ -274,6 +278,7 @@ void finish_trial(Transition& t, Trial& trial, TrialState final_state,
   t.event(event_kind(final_state), {sweep.row.id, trial.row.id, trial.row.attempts, {}},
           std::move(message));
   tell_if_final(t, sweep, trial.row.candidate);
+  after_final(t, sweep, trial);
   complete_if_done(t, sweep);
 }
 
@@ -363,8 +368,8 @@ protocol::Assign make_assign(const State& state, const Trial& trial, const Membe
   const LiveAttempt& live = *trial.live;
   const Sweep& sweep = state.sweeps.at(trial.row.sweep);
   protocol::Assign message;
-  message.spec =
-      sweep::make_trial_spec(*sweep.spec, *sweep.candidates[trial.row.candidate], trial.row.seed);
+  message.spec = sweep::make_trial_spec(*sweep.spec, *sweep.candidates[trial.row.candidate],
+                                        trial.row.seed, is_reference(sweep, trial.row.id));
   message.spec.trial = trial.row.id;
   message.spec.attempt = live.row.id.number;
   message.spec.token = live.row.token;

@@ -18,6 +18,7 @@
 namespace tailor::core {
 
 using storage::AttemptState;
+using storage::ScheduleState;
 using storage::SweepState;
 using storage::TrialState;
 
@@ -84,11 +85,24 @@ Status read_candidates(const SweepRows& rows, Sweep* sweep) {
       if (!point) return in(point.error(), what);
       sweep->named += sweep::is_from_file(*sweep->spec, row->name, *point) ? 1 : 0;
     }
+    note_seeds(*sweep, row->index, row->name);
     sweep->candidates.emplace_back();
+    sweep->first_note.push_back(sweep->notes.size());
+    sweep->notes.resize(sweep->notes.size() + sweep->seeds_of(row->index).size());
   }
   sweep->first_trial.resize(sweep->candidates.size());
   sweep->open_trials.resize(sweep->candidates.size(), 0);
-  sweep->notes.resize(sweep->candidates.size() * sweep->spec->seeds.size());
+  for (const storage::ScheduleRow* row : rows.schedules) {
+    if (row->candidate >= sweep->candidates.size()) {
+      return damaged("a schedule names candidate {} of {}", row->candidate,
+                     sweep->candidates.size());
+    }
+    if (row->state != ScheduleState::kCut) {
+      sweep->schedules.emplace(row->candidate, *row);
+    } else if (row->reference != row->measured.trial && !row->data_hash.empty()) {
+      sweep->cut_on_data.emplace(row->candidate, row->data_hash);
+    }
+  }
   return Status::ok();
 }
 
@@ -101,7 +115,8 @@ Status read_trial(const storage::TrialRow& row, Sweep* sweep) {
   TrialId& first = sweep->first_trial[row.candidate];
   if (!first.valid()) first = row.id;
   const std::uint64_t position = row.id.value - first.value;
-  if (position >= sweep->spec->seeds.size() || sweep->spec->seeds[position] != row.seed) {
+  const std::vector<std::uint64_t>& seeds = sweep->seeds_of(row.candidate);
+  if (position >= seeds.size() || seeds[position] != row.seed) {
     return damaged("trial {} has not the seed that its sweep gives it", id);
   }
   sweep->note_of(row) = note_of(row);
@@ -134,7 +149,7 @@ Status read_sweep(const SweepRows& rows, const std::set<TrialId>& wanted, Readin
   }
   if (rows.trials.size() != sweep.notes.size() ||
       !std::is_sorted(sweep.first_trial.begin(), sweep.first_trial.end())) {
-    return damaged("{} candidates with {} seeds each, but {} trials", sweep.candidates.size(),
+    return damaged("{} candidates with {} seeds, but {} trials", sweep.candidates.size(),
                    sweep.spec->seeds.size(), rows.trials.size());
   }
   return decode_search(sweep);
@@ -292,6 +307,7 @@ Status load_checkpoint(Trial& trial, const storage::CheckpointRow& row, const At
 void load_ready(State& state, Trial& trial, Now now) {
   if (trial.row.state != TrialState::kQueued) return;
   if (state.deadlines.contains(DeadlineKind::kBackoff, trial.row.id.value)) return;
+  if (waits_for_schedule(state.sweeps.at(trial.row.sweep), trial)) return;
   state.sweeps.at(trial.row.sweep).ready.insert({-std::int64_t{trial.row.priority}, trial.row.id});
   trial.ready_since_ms = now.mono_ms;
 }
@@ -424,7 +440,7 @@ Result<std::map<SweepId, SweepRows>> by_sweep(const storage::Snapshot& snapshot)
     if (row.id.value >= snapshot.counters.next_sweep) {
       return error(damaged("sweep {} has an id that was never given out", row.id.to_string()));
     }
-    if (!sweeps.emplace(row.id, SweepRows{&row, {}, {}, {}, {}}).second) {
+    if (!sweeps.emplace(row.id, SweepRows{&row, {}, {}, {}, {}, {}}).second) {
       return error(damaged("sweep {} is stored twice", row.id.to_string()));
     }
   }
@@ -459,6 +475,13 @@ Result<std::map<SweepId, SweepRows>> by_sweep(const storage::Snapshot& snapshot)
     }
     found->second->checkpoints[row.attempt.trial] = &row;
   }
+  for (const auto& row : snapshot.schedules) {
+    const auto found = sweeps.find(row.sweep);
+    if (found == sweeps.end()) {
+      return error(damaged("a schedule belongs to no sweep ({})", row.sweep.to_string()));
+    }
+    found->second.schedules.push_back(&row);
+  }
   for (auto& [id, rows] : sweeps) sort_rows(rows);
   return sweeps;
 }
@@ -466,7 +489,7 @@ Result<std::map<SweepId, SweepRows>> by_sweep(const storage::Snapshot& snapshot)
 }  // namespace
 
 SweepRows rows_of(const storage::Snapshot& snapshot, const storage::SweepRow& sweep) {
-  SweepRows rows{&sweep, {}, {}, {}, {}};
+  SweepRows rows{&sweep, {}, {}, {}, {}, {}};
   std::set<TrialId> trials;
   for (const auto& row : snapshot.candidates) {
     if (row.sweep == sweep.id) rows.candidates.push_back(&row);
@@ -480,6 +503,9 @@ SweepRows rows_of(const storage::Snapshot& snapshot, const storage::SweepRow& sw
   }
   for (const auto& row : snapshot.checkpoints) {
     if (trials.contains(row.attempt.trial)) rows.checkpoints[row.attempt.trial] = &row;
+  }
+  for (const auto& row : snapshot.schedules) {
+    if (row.sweep == sweep.id) rows.schedules.push_back(&row);
   }
   sort_rows(rows);
   return rows;

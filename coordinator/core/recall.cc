@@ -102,11 +102,10 @@ std::optional<Place> place_of(const State& state, TrialId trial) {
     const auto& first = sweep.first_trial;
     const auto after = std::upper_bound(first.begin(), first.end(), trial);
     if (after == first.begin()) continue;
-    const std::size_t seeds = sweep.spec->seeds.size();
     const std::uint64_t position = trial.value - std::prev(after)->value;
-    if (position >= seeds) continue;
-    const auto candidate = static_cast<std::size_t>(std::prev(after) - first.begin());
-    return Place{&sweep, candidate * seeds + position};
+    const auto candidate = static_cast<std::uint32_t>(std::prev(after) - first.begin());
+    if (position >= sweep.seeds_of(candidate).size()) continue;
+    return Place{&sweep, sweep.first_note[candidate] + position};
   }
   return std::nullopt;
 }
@@ -203,11 +202,14 @@ bool recall(Transition& t, const SubmitSweep& event) {
                                : taken(aside.row));
     return false;
   }
-  if (t.state.other_sweeps.empty()) return true;  // there is no sweep that is not in memory
+  std::vector<std::string> keys = measurements_wanted(*event.spec);
+  // There is no sweep that is not in memory, and nothing that may be measured already.
+  if (t.state.other_sweeps.empty() && keys.empty()) return true;
   const Recalled* recalled = fresh(t.state, event.recalled, name);
   if (recalled == nullptr) {
     RowsWanted wanted;
     wanted.sweep_name = name;
+    wanted.measurements = std::move(keys);
     want(t, event.request, std::move(wanted));
     return false;
   }

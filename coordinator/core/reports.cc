@@ -37,6 +37,7 @@ std::string resume_text(const State& state, const Trial& trial, std::int64_t res
 void accept_started(Transition& t, Trial& trial, const protocol::StartedReport& started) {
   LiveAttempt& live = *trial.live;
   live.row.started_json = started_to_json(started);
+  check_data(t, t.sweep_of(trial), trial, started.data_hash);
   live.resumed_step = started.resumed_step;
   // Reports before this one are those that an earlier attempt wrote and nobody stored.
   live.row.awaits_step = started.resumed_step > 0;
@@ -128,34 +129,6 @@ void accept_metrics(Transition& t, const Trial& trial, WallMs wall_ms,
     point.wall_ms = wall_ms;
     point.value = value;
     t.append(std::move(point));
-  }
-}
-
-void accept_profile(Transition& t, const Trial& trial, const protocol::ProfileReport& profile) {
-  for (const protocol::WorkEntry& entry : profile.entries) {
-    storage::ProfileRow row;
-    row.attempt = trial.live->row.id;
-    row.step = profile.step;
-    row.layer = entry.layer;
-    row.sub_block = entry.sub_block;
-    row.geometry = entry.geometry;
-    row.statistic = entry.statistic;
-    row.value = entry.value;
-    row.standard_error = entry.standard_error;
-    row.tokens = profile.tokens;
-    row.subsamples = profile.subsamples;
-    row.linear_tokens = profile.linear_tokens;
-    row.rho = profile.rho;
-    row.seed = profile.seed;
-    row.dropped = profile.dropped;
-    row.no_error = entry.no_error;
-    row.subsample_values = entry.subsample_values;
-    row.subsamples_asked = profile.subsamples_asked;
-    row.positions = profile.positions;
-    row.sequences = profile.sequences;
-    row.sequences_given = profile.sequences_given;
-    row.subsample_tokens = profile.subsample_tokens;
-    t.append(std::move(row));
   }
 }
 

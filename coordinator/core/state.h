@@ -2,6 +2,7 @@
 // core::step only, rebuilt from a storage::Snapshot by core::load. No I/O, no clock, no randomness.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -143,8 +144,16 @@ struct Sweep {
   std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of `row.infeasible` points
   std::unique_ptr<search::Algorithm> algorithm;             ///< null when there is no [space]
   bool search_done = false;                                 ///< no candidate will come any more
-  std::size_t named = 0;             ///< the first `named` candidates come from [[candidate]]
-  std::vector<TrialId> first_trial;  ///< by candidate; its seeds follow in spec order, ids + 1
+  std::size_t named = 0;                ///< the first `named` candidates come from [[candidate]]
+  std::vector<TrialId> first_trial;     ///< by candidate; its seeds follow in their order, ids + 1
+  std::vector<std::size_t> first_note;  ///< by candidate: where its trials begin in `notes`
+  /// Of candidates that are trained with some of the sweep's seeds only: to be measured.
+  std::map<std::uint32_t, std::vector<std::uint64_t>> own_seeds;
+  /// Of candidates without widths of their own: they wait for a measurement, it failed, or
+  /// another candidate is trained for them.
+  std::map<std::uint32_t, storage::ScheduleRow> schedules;
+  /// Of candidates whose widths were cut from another sweep's measurement: the data of that.
+  std::map<std::uint32_t, std::string> cut_on_data;
   std::vector<std::uint32_t> open_trials;  ///< by candidate: trials that are not final
   std::vector<TrialNote> notes;            ///< of all trials, by candidate and then seed
   IndexSet told;             ///< candidates of the space whose outcome the algorithm heard
@@ -159,16 +168,35 @@ struct Sweep {
     const auto found = counts.find(state);
     return found == counts.end() ? 0 : found->second;
   }
+  /// The seeds of a candidate's trials.
+  const std::vector<std::uint64_t>& seeds_of(std::uint32_t candidate) const {
+    const auto own = own_seeds.find(candidate);
+    return own == own_seeds.end() ? spec->seeds : own->second;
+  }
+  /// The candidate of the trial that `notes[index]` is about.
+  std::uint32_t candidate_at(std::size_t index) const {
+    const auto after = std::upper_bound(first_note.begin(), first_note.end(), index);
+    return static_cast<std::uint32_t>(after - first_note.begin() - 1);
+  }
   /// The id of the trial that `notes[index]` is about.
   TrialId trial_at(std::size_t index) const {
-    return TrialId{first_trial[index / spec->seeds.size()].value + index % spec->seeds.size()};
+    const std::uint32_t candidate = candidate_at(index);
+    return TrialId{first_trial[candidate].value + (index - first_note[candidate])};
   }
   /// REQUIRES: a trial of this sweep.
   TrialNote& note_of(const storage::TrialRow& trial) {
-    const std::uint64_t position = trial.id.value - first_trial[trial.candidate].value;
-    return notes[trial.candidate * spec->seeds.size() + position];
+    return notes[first_note[trial.candidate] +
+                 (trial.id.value - first_trial[trial.candidate].value)];
   }
 };
+}
+/// REQUIRES: a trial of this sweep.
+TrialNote& note_of(const storage::TrialRow& trial) {
+  const std::uint64_t position = trial.id.value - first_trial[trial.candidate].value;
+  return notes[trial.candidate * spec->seeds.size() + position];
+}
+}
+;
 
 /// An open sweep whose rows this version cannot make sense of. Nothing of it is scheduled; it stays
 /// as it is stored, for a version that can, or until it is cancelled.

@@ -78,10 +78,33 @@ std::uint64_t points_left(const Sweep& sweep) {
 }
 
 std::uint64_t trials_at_most(const Sweep& sweep) {
-  const std::uint64_t candidates = sweep.candidates.size() + points_left(sweep);
+  const std::uint64_t left = points_left(sweep);
   const std::uint64_t seeds = sweep.spec->seeds.size();
   constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
-  return candidates > kMost / seeds ? kMost : candidates * seeds;
+  // Of a sweep that was read for a view there are no notes.
+  const std::uint64_t made = sweep.first_note.size() == sweep.candidates.size()
+                                 ? sweep.notes.size()
+                                 : sweep.candidates.size() * seeds;
+  return left > (kMost - made) / seeds ? kMost : made + left * seeds;
+}
+
+storage::CandidateRow row_of(const Sweep& sweep, std::uint32_t index,
+                             const sweep::Candidate& candidate) {
+  storage::CandidateRow row;
+  row.sweep = sweep.row.id;
+  row.index = index;
+  row.name = candidate.name;
+  row.point_json = point_to_json(candidate.point);
+  row.architecture_json = shape::canonical_json(candidate.architecture);
+  row.hash = candidate.hash;
+  row.parameters_body = candidate.counts.body;
+  row.parameters_total = candidate.counts.total;
+  return row;
+}
+
+void note_seeds(Sweep& sweep, std::uint32_t index, const std::string& name) {
+  const std::vector<std::uint64_t>& seeds = sweep::seeds_of(*sweep.spec, name);
+  if (&seeds != &sweep.spec->seeds) sweep.own_seeds[index] = seeds;
 }
 
 bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
@@ -95,22 +118,16 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
                             : fmt::format("candidate {}", known->second)));
     return false;
   }
-  storage::CandidateRow row;
-  row.sweep = sweep.row.id;
-  row.index = index;
-  row.name = candidate.name;
-  row.point_json = point_to_json(candidate.point);
-  row.architecture_json = shape::canonical_json(candidate.architecture);
-  row.hash = candidate.hash;
-  row.parameters_body = candidate.counts.body;
-  row.parameters_total = candidate.counts.total;
-  t.add(std::move(row));
-
+  t.add(row_of(sweep, index, candidate));
+  note_seeds(sweep, index, candidate.name);
+  if (candidate.waiting) begin_schedule(t, sweep, index, candidate);
   sweep.candidates.push_back(std::make_unique<const sweep::Candidate>(std::move(candidate)));
-  sweep.notes.resize(sweep.candidates.size() * sweep.spec->seeds.size());
+  const std::vector<std::uint64_t>& seeds = sweep.seeds_of(index);
+  sweep.first_note.push_back(sweep.notes.size());
+  sweep.notes.resize(sweep.notes.size() + seeds.size());
   sweep.first_trial.push_back(TrialId{t.state.counters.next_trial});
-  sweep.open_trials.push_back(static_cast<std::uint32_t>(sweep.spec->seeds.size()));
-  for (const std::uint64_t seed : sweep.spec->seeds) {
+  sweep.open_trials.push_back(static_cast<std::uint32_t>(seeds.size()));
+  for (const std::uint64_t seed : seeds) {
     Trial trial;
     trial.row.id = TrialId{t.state.counters.next_trial++};
     trial.row.sweep = sweep.row.id;
@@ -199,8 +216,7 @@ void on_submit(Transition& t, const SubmitSweep& event) {
   Sweep& stored = t.state.sweeps.emplace(id, std::move(sweep)).first->second;
   t.touch(stored);
   t.event(EventKind::kSweepSubmitted, {id, {}, 0, {}}, spec.name);
-  for (sweep::Candidate& candidate : *named) add_candidate(t, stored, std::move(candidate));
-  stored.named = stored.candidates.size();
+  add_named(t, stored, *std::move(named), event.recalled.get());
   refill(t, stored);
   t.placement_changed = true;
   t.reply(event.request, Status::ok(), outcome_of(stored, true));

@@ -183,6 +183,10 @@ Status taken(const storage::SweepRow& row);
 /// Adds a candidate with its trials, unless an equal one is there; false in that case.
 bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate);
 /// True while the search of the sweep has to draw: it is not done and too few trials are queued.
+storage::CandidateRow row_of(const Sweep& sweep, std::uint32_t index,
+                             const sweep::Candidate& candidate);
+/// Notes the seeds of a candidate that is trained with some of the sweep's only.
+void note_seeds(Sweep& sweep, std::uint32_t index, const std::string& name);
 bool wants_draws(const State& state, const Sweep& sweep);
 /// Draws candidates until enough trials are queued. When the transaction may draw no more, the rest
 /// is a deadline (kDraws): other events get their turn first.
@@ -191,6 +195,33 @@ void refill(Transition& t, Sweep& sweep);
 std::string encode_search(const Sweep& sweep);
 /// Reads it back into `told`, `search_done` and the algorithm. Errors: kDataLoss.
 Status decode_search(Sweep& sweep);
+
+// ---- stages.cc: widths that are cut from measurements
+
+/// Keys of the measurements that a sweep's schedules begin with.
+std::vector<std::string> measurements_wanted(const sweep::Spec& spec);
+/// Makes candidates of `named`, in their order, and their schedules; what is in `recalled` need not
+/// be measured again.
+void add_named(Transition& t, Sweep& sweep, std::vector<sweep::Candidate> named,
+               const Recalled* recalled);
+/// The row of a schedule that waits. Whom it is cut from is said by add_named.
+void begin_schedule(Transition& t, Sweep& sweep, std::uint32_t index,
+                    const sweep::Candidate& candidate);
+/// True when the widths of the trial's candidate are not known yet.
+bool waits_for_schedule(const Sweep& sweep, const Trial& trial);
+/// True when a schedule that is not cut is to be cut from this trial's measurement.
+bool is_reference(const Sweep& sweep, TrialId trial);
+/// The trial was measured, or could not be: whoever waits for that goes on.
+void accept_profile(Transition& t, Trial& trial, const protocol::ProfileReport& profile);
+/// The trial has ended: whoever waits for a measurement of it waits in vain.
+void after_final(Transition& t, Sweep& sweep, const Trial& trial);
+/// Before a trial is queued again: its schedule waits again.
+void retry_schedule(Transition& t, Sweep& sweep, std::uint32_t candidate);
+/// After retries: fails the schedules whose references will not be measured any more.
+void settle_schedules(Transition& t, Sweep& sweep);
+/// A trial started on data: those of the measurement that its widths were cut from?
+void check_data(Transition& t, const Sweep& sweep, const Trial& trial,
+                const std::string& data_hash);
 
 // ---- changes.cc
 /// A sweep becomes rows only (`times` 1) or comes back into memory (-1).
@@ -205,6 +236,7 @@ struct SweepRows {
   std::vector<const storage::TrialRow*> trials;
   std::map<TrialId, std::vector<const storage::AttemptRow*>> attempts;
   std::map<TrialId, const storage::CheckpointRow*> checkpoints;  ///< the newest of each
+  std::vector<const storage::ScheduleRow*> schedules;
 };
 /// Those of `snapshot` that belong to `sweep`. Refers to both.
 SweepRows rows_of(const storage::Snapshot& snapshot, const storage::SweepRow& sweep);

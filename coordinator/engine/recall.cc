@@ -45,6 +45,8 @@ class Reader {
     TAILOR_RETURN_IF_ERROR(sweep(id));
     TAILOR_ASSIGN_OR_RETURN(auto candidates, store_.candidates(id));
     std::move(candidates.begin(), candidates.end(), std::back_inserter(recalled.rows.candidates));
+    TAILOR_ASSIGN_OR_RETURN(auto schedules, store_.schedules(id));
+    std::move(schedules.begin(), schedules.end(), std::back_inserter(recalled.rows.schedules));
     storage::TrialQuery query;
     query.sweep = id;
     query.limit = kRowsPerPage;
@@ -61,6 +63,12 @@ class Reader {
       if (page.trials.size() < query.limit) return Status::ok();
       query.after = recalled.rows.trials.back().id;
     }
+  }
+
+  Status measurement(const std::string& key) {
+    TAILOR_ASSIGN_OR_RETURN(auto found, store_.measured(key));
+    if (found) recalled.measured.push_back(*std::move(found));
+    return Status::ok();
   }
 
   Status trial(TrialId id, bool with_sweep, bool for_retry) {
@@ -106,6 +114,9 @@ Result<core::Recalled> read_rows(const storage::Store& store, const core::RowsWa
   reader.recalled.as_of = wanted.as_of;
   reader.recalled.asked.insert(wanted.trials.begin(), wanted.trials.end());
   if (!wanted.sweep_name.empty()) TAILOR_RETURN_IF_ERROR(reader.named(wanted.sweep_name));
+  for (const std::string& key : wanted.measurements) {
+    TAILOR_RETURN_IF_ERROR(reader.measurement(key));
+  }
   if (wanted.sweep.valid()) TAILOR_RETURN_IF_ERROR(reader.sweep(wanted.sweep));
   if (wanted.whole_sweep.valid()) {
     TAILOR_RETURN_IF_ERROR(reader.whole_sweep(wanted.whole_sweep, wanted.for_retry));

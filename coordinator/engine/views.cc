@@ -236,6 +236,8 @@ Result<TrialDetail> Views::trial(TrialId id) const {
   TAILOR_ASSIGN_OR_RETURN(detail.checkpoints, store_.checkpoints(id));
   TAILOR_ASSIGN_OR_RETURN(detail.metrics, store_.metric_names(id));
   TAILOR_ASSIGN_OR_RETURN(detail.profile, store_.profile(id));
+  TAILOR_ASSIGN_OR_RETURN(const auto measurement, store_.measurement(id));
+  if (measurement) detail.measure_failure = measurement->failure;
   TAILOR_ASSIGN_OR_RETURN(const auto pruned, store_.pruned(id));
   detail.pruned = pruned.value_or(storage::PrunedTrial{});
   return detail;

@@ -57,6 +57,7 @@ struct TrialDetail {
   std::vector<storage::CheckpointRow> checkpoints;
   std::vector<std::string> metrics;
   std::vector<storage::ProfileRow> profile;
+  std::string measure_failure;  ///< why it could not be measured; "" = it was, or nobody asked
   storage::PrunedTrial pruned;  ///< what of it is no longer there
 };
 

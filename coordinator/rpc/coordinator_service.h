@@ -37,6 +37,8 @@ class CoordinatorServiceImpl final : public v1::CoordinatorService::CallbackServ
   Reactor* GetSweep(Context*, const v1::GetSweepRequest*, v1::GetSweepResponse*) override;
   Reactor* ListTrials(Context*, const v1::ListTrialsRequest*, v1::ListTrialsResponse*) override;
   Reactor* GetTrial(Context*, const v1::GetTrialRequest*, v1::GetTrialResponse*) override;
+  Reactor* ListSchedules(Context*, const v1::ListSchedulesRequest*,
+                         v1::ListSchedulesResponse*) override;
   Reactor* GetTrialSpec(Context*, const v1::GetTrialSpecRequest*,
                         v1::GetTrialSpecResponse*) override;
   Reactor* GetSeries(Context*, const v1::GetSeriesRequest*, v1::GetSeriesResponse*) override;

@@ -59,6 +59,7 @@ v1::GetTrialResponse trial_page(const engine::TrialDetail& detail, std::uint64_t
   out.set_metrics_total(metrics);
   out.set_logs_pruned_ms(detail.pruned.logs_ms);
   out.set_points_pruned_ms(detail.pruned.points_ms);
+  out.set_measure_failure(utf8(detail.measure_failure));
   if (offset == 0) out.set_profile_more(!add_profile(detail.profile, budget, out));
   return out;
 }

@@ -27,12 +27,17 @@ Result<sweep::Candidate> stored_candidate(const sweep::Spec& spec,
 }
 
 Result<std::string> spec_json(const storage::SweepRow& sweep, const storage::CandidateRow& row,
-                              std::uint64_t seed) {
+                              std::uint64_t seed, bool measured) {
   TAILOR_ASSIGN_OR_RETURN(
       const sweep::Spec spec,
       sweep::parse(sweep.toml, sweep.name, sweep.base_dir, sweep::Origin::kStored));
   TAILOR_ASSIGN_OR_RETURN(const sweep::Candidate candidate, stored_candidate(spec, row));
-  protocol::TrialSpec trial = sweep::make_trial_spec(spec, candidate, seed);
+  if (candidate.waiting) {
+    return error(Code::kFailedPrecondition,
+                 fmt::format("the widths of '{}' are not cut yet (`tailor schedule show {}`)",
+                             row.name, sweep.name));
+  }
+  protocol::TrialSpec trial = sweep::make_trial_spec(spec, candidate, seed, measured);
   if (spec.resources.gpus > 0) trial.device = "cuda:0";
   return protocol::to_json(trial);
 }
@@ -41,7 +46,13 @@ Result<v1::GetTrialSpecResponse> trial_spec(const engine::Views& views, TrialId 
                                             std::uint32_t number) {
   TAILOR_ASSIGN_OR_RETURN(const auto detail, views.trial(id));
   TAILOR_ASSIGN_OR_RETURN(const auto sweep, views.store().sweep(detail.trial.row.sweep));
-  auto spec = spec_json(sweep, detail.candidate, detail.trial.row.seed);
+  TAILOR_ASSIGN_OR_RETURN(const auto schedules, views.store().schedules(sweep.id));
+  const bool measured = std::any_of(schedules.begin(), schedules.end(),
+                                    [&](const auto& row) { return row.reference == id; });
+  auto spec = spec_json(sweep, detail.candidate, detail.trial.row.seed, measured);
+  if (!spec.has_value() && spec.error().message().find("not cut yet") != std::string::npos) {
+    return error(spec.error());
+  }
   if (!spec.has_value()) {
     return error(Code::kFailedPrecondition,
                  fmt::format("this version cannot read the sweep file of {} any more: {}. Use the "

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "coordinator/search/algorithm.h"
+#include "sweep/references.h"
+#include "sweep/schedule_request.h"
 
 namespace tailor::search {
 namespace {
@@ -46,16 +49,16 @@ class Planner {
 
   Result<Plan> run() {
     const sweep::Spec& spec = plan_.spec;
-    // The baseline first, as it is resolved first.
-    for (const bool baseline : {true, false}) {
-      for (const sweep::NamedCandidate& named : spec.candidates) {
-        if ((named.name == spec.baseline) != baseline) continue;
-        ++plan_.points;
-        add(named.name, named.overrides);
+    for (const sweep::NamedCandidate* named : sweep::named_in_order(spec)) {
+      ++plan_.points;
+      add(named->name, named->overrides);
+      if (!plan_.rows.empty() && plan_.rows.back().name == named->name) {
+        plan_.rows.back().inserted = named->inserted;
       }
     }
+    count_references();
     if (!spec.space.empty()) TAILOR_RETURN_IF_ERROR(add_space());
-    plan_.trials = (plan_.feasible - plan_.duplicates) * spec.seeds.size();
+    for (const PlanRow& row : plan_.rows) plan_.trials += row.trials;
     return std::move(plan_);
   }
 
@@ -83,6 +86,11 @@ class Planner {
         row.duplicate_of = first->second;
         row.reason = "same architecture as " + first->second;
       }
+      if (is_new) row.trials = sweep::seeds_of(plan_.spec, row.name).size();
+      if (const auto request = sweep::schedule_of(plan_.spec, point)) {
+        row.waits_for = request->from;
+        row.schedule = sweep::request_text(*request);
+      }
       const std::int64_t length = plan_.spec.data.sequence_length;
       row.training_flops = shape::training_flops_per_token(candidate->architecture, length) *
                            static_cast<double>(candidate->train.tokens);
@@ -95,6 +103,19 @@ class Planner {
     }
     plan_.rows.push_back(std::move(row));
     return is_own;
+  }
+
+  /// A trial is measured once, for all that need it. REQUIRES: the named candidates are the rows.
+  void count_references() {
+    std::set<std::pair<std::string, std::uint64_t>> measured;
+    for (const PlanRow& row : plan_.rows) {
+      if (row.inserted) plan_.inserted += row.trials;
+      if (row.waits_for.empty()) continue;
+      ++plan_.waiting;
+      const auto request = sweep::schedule_of(plan_.spec, row.point);
+      measured.insert({row.waits_for, sweep::reference_seed(plan_.spec, *request)});
+    }
+    plan_.references = measured.size();
   }
 
   /// What the search of the sweep draws, one point after the other, as `core::refill` asks for it.

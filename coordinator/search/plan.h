@@ -22,6 +22,10 @@ struct PlanRow {
   double training_flops = 0;   ///< of one trial
   /// Estimate: weights, gradients, moments (16 bytes a parameter) and activations.
   std::uint64_t memory_bytes = 0;
+  std::uint64_t trials = 0;  ///< 0 for what is not trained
+  std::string waits_for;     ///< the candidate whose measurement its widths are cut from; "" = none
+  std::string schedule;      ///< how: "topology, hyperbolic"
+  bool inserted = false;     ///< it is not in the file: it is trained to be measured
 };
 
 struct Plan {
@@ -32,8 +36,11 @@ struct Plan {
   std::uint64_t infeasible = 0;
   std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of those, by `reason_kind`
   std::uint64_t duplicates = 0;
-  std::uint64_t trials = 0;  ///< feasible distinct candidates x seeds; of those looked at
-  bool exhaustive = true;    ///< false when there are more points than `rows_max`
+  std::uint64_t trials = 0;      ///< of feasible distinct candidates; of those looked at
+  std::uint64_t waiting = 0;     ///< candidates whose widths are cut from a measurement
+  std::uint64_t references = 0;  ///< trials that are measured for them
+  std::uint64_t inserted = 0;    ///< trials that run for nothing else
+  bool exhaustive = true;        ///< false when there are more points than `rows_max`
 };
 
 /// Cost: one `resolve` a row. Errors: kInvalidArgument, of `make_algorithm`: the coordinator would

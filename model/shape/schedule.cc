@@ -18,6 +18,44 @@ namespace {
 constexpr std::int64_t kScale = 1 << 20;
 constexpr std::int64_t kWidthMax = 1 << 20;
 
+constexpr ScheduleKind kKinds[] = {ScheduleKind::kUniform, ScheduleKind::kCosine,
+                                   ScheduleKind::kLinear, ScheduleKind::kSigmoid,
+                                   ScheduleKind::kBowtie};
+
+/// t_l of the bow-tie: 0 at both ends, 1 at the turning layer.
+std::vector<double> bowtie_places(double turn, std::int32_t layers) {
+  const std::int32_t k =
+      std::clamp(static_cast<std::int32_t>(std::lround(turn * layers)), 1, layers);
+  std::vector<double> out;
+  for (std::int32_t l = 1; l <= layers; ++l) {
+    // At an end, the turn has one side alone.
+    out.push_back(l == k  ? 1.0
+                  : l < k ? static_cast<double>(l - 1) / (k - 1)
+                          : static_cast<double>(layers - l) / (layers - k));
+  }
+  return out;
+}
+
+/// exp(-s t) with mean 1 and minimum rho: the minimum falls as s grows, so s is bisected.
+std::vector<double> bowtie_profile(const WidthSchedule& schedule, std::int32_t layers) {
+  const std::vector<double> places = bowtie_places(schedule.turn, layers);
+  std::vector<double> out(places.size(), 1.0);
+  const auto fill = [&](double s) {
+    double sum = 0;
+    for (std::size_t l = 0; l < places.size(); ++l) sum += out[l] = std::exp(-s * places[l]);
+    for (double& r : out) r *= static_cast<double>(layers) / sum;
+    return *std::min_element(out.begin(), out.end());
+  };
+  double low = 0, high = 1;
+  while (high < 600 && fill(high) > schedule.waist) high *= 2;
+  for (int i = 0; i < 200; ++i) {
+    const double middle = (low + high) / 2;
+    (fill(middle) > schedule.waist ? low : high) = middle;
+  }
+  fill(high);
+  return out;
+}
+
 }  // namespace
 
 std::string_view schedule_kind_name(ScheduleKind kind) {
@@ -28,6 +66,10 @@ std::string_view schedule_kind_name(ScheduleKind kind) {
       return "cosine";
     case ScheduleKind::kLinear:
       return "linear";
+    case ScheduleKind::kSigmoid:
+      return "sigmoid";
+    case ScheduleKind::kBowtie:
+      return "bowtie";
   }
   TAILOR_CHECK(false, "kind={}", static_cast<int>(kind));
   return {};
@@ -38,11 +80,13 @@ std::string_view schedule_convention_name(ScheduleConvention convention) {
 }
 
 Result<ScheduleKind> parse_schedule_kind(std::string_view name) {
-  for (const auto kind : {ScheduleKind::kUniform, ScheduleKind::kCosine, ScheduleKind::kLinear}) {
+  for (const auto kind : kKinds) {
     if (schedule_kind_name(kind) == name) return kind;
   }
-  return error(Code::kInvalidArgument,
-               fmt::format("schedule kind is \"{}\"; allowed: uniform, cosine, linear", name));
+  return error(
+      Code::kInvalidArgument,
+      fmt::format("schedule kind is \"{}\"; allowed: uniform, cosine, linear, sigmoid, bowtie",
+                  name));
 }
 
 Result<ScheduleConvention> parse_schedule_convention(std::string_view name) {
@@ -56,10 +100,17 @@ std::vector<double> schedule_profile(const WidthSchedule& schedule, std::int32_t
   TAILOR_CHECK(layers >= 1, "layers={}", layers);
   std::vector<double> out(static_cast<std::size_t>(layers), 1.0);
   if (layers == 1 || schedule.kind == ScheduleKind::kUniform) return out;
+  if (schedule.kind == ScheduleKind::kBowtie) return bowtie_profile(schedule, layers);
   for (std::int32_t l = 0; l < layers; ++l) {
     const double t = schedule.convention == ScheduleConvention::kEndpoint
                          ? static_cast<double>(l) / (layers - 1)
                          : (l + 0.5) / layers;
+    if (schedule.kind == ScheduleKind::kSigmoid) {
+      out[static_cast<std::size_t>(l)] =
+          schedule.low +
+          (schedule.high - schedule.low) / (1 + std::exp(schedule.steepness * (2 * t - 1)));
+      continue;
+    }
     const double along =
         schedule.kind == ScheduleKind::kCosine ? std::cos(std::numbers::pi * t) : 1.0 - 2.0 * t;
     out[static_cast<std::size_t>(l)] =

@@ -5,6 +5,10 @@
 //   cosine, endpoint   r_l = (h+o)/2 + (h-o)/2 cos(pi l/(L-1))        hits h and o exactly
 //   cosine, midpoint   r_l = (h+o)/2 + (h-o)/2 cos(pi (l+1/2)/L)
 //   linear, endpoint   r_l = h + (o-h) l/(L-1)      (midpoint: (l+1/2)/L)
+//   sigmoid            r_l = o + (h-o) / (1 + exp(s (2t - 1))), t = l/(L-1) (midpoint: (l+1/2)/L)
+//   bowtie             r_l ~ exp(-s t_l), t_l = (l-1)/(k-1) up to the turning layer k (l from 1),
+//                      then (L-l)/(L-k); s > 0 so that mean 1 has the minimum rho = `waist`
+//                      (the "><" of arXiv 2606.18246, for FFN widths alone)
 //   L = 1              r_0 = 1
 // Only ratios matter: widths are apportioned so that their sum is the wanted total exactly, which
 // keeps the mean width (and so parameters and FLOPs) whatever h and o are.
@@ -20,7 +24,7 @@
 
 namespace tailor::shape {
 
-enum class ScheduleKind { kUniform, kCosine, kLinear };
+enum class ScheduleKind { kUniform, kCosine, kLinear, kSigmoid, kBowtie };
 /// Where the layers stand on the curve; the papers do not say, the default is ours.
 enum class ScheduleConvention { kEndpoint, kMidpoint };
 
@@ -28,12 +32,16 @@ enum class ScheduleConvention { kEndpoint, kMidpoint };
 struct WidthSchedule {
   ScheduleKind kind = ScheduleKind::kUniform;
   ScheduleConvention convention = ScheduleConvention::kEndpoint;
-  double high = 1.5;  ///< ratio at the first layer, > 0; smaller than `low` for a reversed taper
-  double low = 0.5;   ///< ratio at the last layer, > 0
+  double high = 1.5;     ///< ratio at the first layer, > 0; smaller than `low` for a reversed taper
+  double low = 0.5;      ///< ratio at the last layer, > 0
+  double steepness = 6;  ///< s of kSigmoid, > 0
+  double turn = 0.75;    ///< k / L of kBowtie, in (0, 1): the narrowest layer, to the nearest
+  double waist = 0.3;    ///< rho of kBowtie, in (0, 1)
   friend bool operator==(const WidthSchedule&, const WidthSchedule&) = default;
 };
 
-// Names used in sweep files: "uniform", "cosine", "linear"; "endpoint", "midpoint".
+// Names used in sweep files: "uniform", "cosine", "linear", "sigmoid", "bowtie"; "endpoint",
+// "midpoint".
 std::string_view schedule_kind_name(ScheduleKind kind);
 std::string_view schedule_convention_name(ScheduleConvention convention);
 Result<ScheduleKind> parse_schedule_kind(std::string_view name);

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "geometry/work_profile_json.h"
+#include "model/train/cloud_dimension.h"
 #include "protocol/limits.h"
 
 namespace tailor::train {
@@ -200,10 +201,20 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
   }
   options.sequences = sequences;
   TAILOR_ASSIGN_OR_RETURN(work.profile, geometry::measure_work(views, options));
+  if (spec.geometry.dimension) {
+    auto dimensions = cloud_dimensions(clouds, static_cast<std::size_t>(decoder.form().d_model),
+                                       spec.seed, spec.threads);
+    if (dimensions) {
+      work.dimensions = *std::move(dimensions);
+    } else {
+      work.dimension_failure = dimensions.error().message();
+    }
+  }
   return work;
 }
 
-protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int64_t step) {
+protocol::ProfileReport to_report(const MeasuredWork& work, std::int64_t step) {
+  const geometry::WorkProfile& profile = work.profile;
   protocol::ProfileReport report;
   report.step = step;
   report.tokens = static_cast<std::int32_t>(profile.tokens);
@@ -231,6 +242,8 @@ protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int
     one.no_error = entry.no_error;
     if (keep_values) one.subsample_values = entry.subsample_values;
   }
+  report.entries.insert(report.entries.end(), work.dimensions.begin(), work.dimensions.end());
+  report.dimension_failure = work.dimension_failure;
   return report;
 }
 

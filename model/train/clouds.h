@@ -63,6 +63,8 @@ Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
 struct MeasuredWork {
   geometry::WorkProfile profile;
   std::vector<TokenPosition> positions;
+  std::vector<protocol::WorkEntry> dimensions;  ///< where spec.geometry asks for them
+  std::string dimension_failure;                ///< why there are none
 };
 /// Errors: as above and those of geometry::measure_work; kFailedPrecondition when the validation
 /// data has no full sequence.
@@ -74,7 +76,7 @@ Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::Evaluation
 std::size_t positions_wanted(std::size_t tokens, std::size_t subsamples);
 
 /// The profile as a report; without the values of subsamples where they are too many for one.
-protocol::ProfileReport to_report(const geometry::WorkProfile& profile, std::int64_t step);
+protocol::ProfileReport to_report(const MeasuredWork& work, std::int64_t step);
 
 /// The profile with all positions as JSON: DIR/artifacts/work_profile.json.
 std::string work_profile_json(const MeasuredWork& work, const protocol::TrialSpec& spec,

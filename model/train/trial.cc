@@ -146,6 +146,9 @@ class Trial {
   std::optional<EndReport> be_as_the_first();
   std::optional<EndReport> train();
   EndReport finish();
+  // Measures and says so; what cannot be measured is said too, and the trial is trained all the
+  // same.
+  std::optional<EndReport> measure();
 
   std::optional<EndReport> after_step(const at::Tensor& numbers);
   // Numbers of steps and weights are believed only after this; all ranks call it together.
@@ -620,6 +623,26 @@ EndReport Trial::stopped(const std::string& why) {
   return report;
 }
 
+std::optional<EndReport> Trial::measure() {
+  const auto work =
+      measure_trial(decoder_, data_.evaluation(), spec_, plan_.evaluation_rows, stop_asked());
+  if (!work) {
+    if (work.error().code() == Code::kCancelled) return failed(work.error());
+    log_warn("trainer", "there is no work profile", {{"reason", work.error().message()}});
+    protocol::ProfileReport report;
+    report.step = done_;
+    report.failure = work.error().message();
+    return say(std::move(report));
+  }
+  if (!work->dimension_failure.empty()) {
+    log_warn("trainer", "the profile has no dimensions", {{"reason", work->dimension_failure}});
+  }
+  const Status written = write_file_atomic(paths_.artifacts + "/work_profile.json",
+                                           work_profile_json(*work, spec_, done_));
+  if (!written) return ended(EndClass::kInfrastructure, written.message(), done_);
+  return say(to_report(*work, done_));
+}
+
 EndReport Trial::finish() {
   // Written while the validation data is scored.
   if (auto end = start_checkpoint()) return *end;
@@ -643,13 +666,7 @@ EndReport Trial::finish() {
                  "the weights could not be exported: " + written.message(), done_);
   }
   if (spec_.geometry.enabled) {
-    const auto work =
-        measure_trial(decoder_, data_.evaluation(), spec_, plan_.evaluation_rows, stop_asked());
-    if (!work) return failed(work.error());
-    written = write_file_atomic(paths_.artifacts + "/work_profile.json",
-                                work_profile_json(*work, spec_, done_));
-    if (!written) return ended(EndClass::kInfrastructure, written.message(), done_);
-    if (auto end = say(to_report(work->profile, done_))) return *end;
+    if (auto end = measure()) return *end;
   }
   EndReport report =
       ended(EndClass::kCompleted,

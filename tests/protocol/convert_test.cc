@@ -60,7 +60,7 @@ TrialSpec full_spec() {
   spec.train.keep_last = 5;
   spec.train.keep_best = true;
   spec.train.nan_skip_limit = 3;
-  spec.geometry = {true, {0, 2, 5}, 128, 4, 0.9, true};
+  spec.geometry = {true, {0, 2, 5}, 128, 4, 0.9, true, true};
   spec.device = "cuda:3";
   spec.threads = 7;
   spec.resume_from = {"/runs/t1/1/checkpoints", "/runs/t1/2/checkpoints"};
@@ -96,6 +96,8 @@ std::vector<Report> full_reports() {
   profile.sequences_given = true;
   profile.no_error = "why none";
   profile.subsample_tokens = {2048, 2047};
+  profile.failure = "all tokens are equal";
+  profile.dimension_failure = "too few points";
   profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25, "", {1.25, 1.75}},
                      {3, 2, "hyperbolic", "gw", kNan, {}, "why none", {}},
                      {3, 2, "hyperbolic", "shift", 0, 0.0, "", {0, 0}},
@@ -143,6 +145,8 @@ void expect_same_body(const ProfileReport& a, const ProfileReport& b) {
                     p.subsample_tokens);
   };
   EXPECT_EQ(settings(a), settings(b));
+  EXPECT_EQ(a.failure, b.failure);
+  EXPECT_EQ(a.dimension_failure, b.dimension_failure);
   ASSERT_EQ(a.entries.size(), b.entries.size());
   for (std::size_t i = 0; i < a.entries.size(); ++i) {
     const WorkEntry &x = a.entries[i], &y = b.entries[i];

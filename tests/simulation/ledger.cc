@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace tailor::simulation {
 
 using protocol::AttemptRef;
@@ -51,10 +53,68 @@ void Ledger::committed(std::span<const storage::Mutation> batch) {
     if (const auto* checkpoint = std::get_if<storage::CheckpointRow>(&mutation))
       committed_checkpoint(*checkpoint);
     if (const auto* log = std::get_if<storage::LogRow>(&mutation)) committed_log(*log);
+    if (const auto* candidate = std::get_if<storage::CandidateRow>(&mutation))
+      committed_candidate(*candidate);
+    if (const auto* measurement = std::get_if<storage::MeasurementRow>(&mutation))
+      committed_measurement(*measurement);
+    if (const auto* schedule = std::get_if<storage::ScheduleRow>(&mutation))
+      committed_schedule(*schedule);
+  }
+  for (const TrialId trial : std::exchange(waiting_and_running_, {})) {
+    const auto schedule = schedules_.find({trials_.at(trial).sweep, trials_.at(trial).candidate});
+    if (schedule->second.state == storage::ScheduleState::kCut) continue;
+    c_.fail(fmt::format("{} runs before its widths are cut", trial.to_string()));
   }
 }
 
+void Ledger::committed_candidate(const storage::CandidateRow& row) {
+  const CandidateKey key{row.sweep, row.index};
+  const auto [found, is_new] = candidates_.emplace(key, row);
+  if (is_new) return;
+  if (found->second != row && begun_.contains(key)) {
+    c_.fail(fmt::format("candidate {} of {} was changed after a trial of it had begun", row.index,
+                        row.sweep.to_string()));
+  }
+  found->second = row;
+}
+
+void Ledger::committed_measurement(const storage::MeasurementRow& row) {
+  if (!measurements_.emplace(row.attempt, row).second) {
+    c_.fail(fmt::format("{} was measured twice", row.attempt.to_string()));
+  }
+}
+
+void Ledger::committed_schedule(const storage::ScheduleRow& row) {
+  using storage::ScheduleState;
+  const CandidateKey key{row.sweep, row.candidate};
+  const std::string what =
+      fmt::format("the schedule of candidate {} of {}", row.candidate, row.sweep.to_string());
+  if (row.state == ScheduleState::kCut || row.state == ScheduleState::kSame) {
+    c_.count(fmt::format("schedule {}", storage::schedule_state_name(row.state)));
+    const auto measured = measurements_.find(row.measured);
+    if (measured == measurements_.end() || !measured->second.failure.empty()) {
+      c_.fail(fmt::format("{} was cut from {}, which is not stored as measured", what,
+                          row.measured.to_string()));
+    } else if (measured->second.key != row.key) {
+      c_.fail(fmt::format("{} was cut from another measurement than it waited for", what));
+    }
+  }
+  const auto [found, is_new] = schedules_.emplace(key, row);
+  if (is_new) return;
+  if (found->second.state == ScheduleState::kCut && found->second != row) {
+    c_.fail(fmt::format("{} was cut and then changed", what));
+  }
+  found->second = row;
+}
+
 void Ledger::committed_trial(const storage::TrialRow& row) {
+  if (row.attempts > 0) begun_.insert({row.sweep, row.candidate});
+  if (row.state == storage::TrialState::kRunning) {
+    const auto schedule = schedules_.find({row.sweep, row.candidate});
+    if (schedule != schedules_.end() && schedule->second.state != storage::ScheduleState::kCut) {
+      waiting_and_running_.insert(row.id);
+    }
+  }
   const auto [found, is_new] = trials_.emplace(row.id, row);
   if (is_new) return;
   const storage::TrialRow& before = found->second;
@@ -171,6 +231,9 @@ bool Ledger::stored(AttemptId attempt, const protocol::Report& report) const {
   }
   if (const auto* checkpoint = std::get_if<protocol::CheckpointReport>(&report.body)) {
     return checkpoints_.contains({attempt, checkpoint->step});
+  }
+  if (std::holds_alternative<protocol::ProfileReport>(report.body)) {
+    return measurements_.contains(attempt);
   }
   const auto row = attempts_.find(attempt);
   if (row == attempts_.end()) return false;

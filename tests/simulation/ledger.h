@@ -43,6 +43,9 @@ class Ledger {
   void committed_point(const storage::MetricPoint& row);
   void committed_checkpoint(const storage::CheckpointRow& row);
   void committed_log(const storage::LogRow& row);
+  void committed_candidate(const storage::CandidateRow& row);
+  void committed_measurement(const storage::MeasurementRow& row);
+  void committed_schedule(const storage::ScheduleRow& row);
   void assigned(const protocol::AttemptRef& ref);
   void acknowledged(const protocol::ReportsAck& ack);
   bool stored(AttemptId attempt, const protocol::Report& report) const;
@@ -58,6 +61,12 @@ class Ledger {
   std::map<std::pair<AttemptId, std::int64_t>, double> points_;
   std::set<std::pair<AttemptId, std::int64_t>> checkpoints_;
   std::map<AttemptId, std::string> logs_;
+  using CandidateKey = std::pair<SweepId, std::uint32_t>;
+  std::map<CandidateKey, storage::CandidateRow> candidates_;
+  std::set<CandidateKey> begun_;  // candidates with an attempt
+  std::map<AttemptId, storage::MeasurementRow> measurements_;
+  std::map<CandidateKey, storage::ScheduleRow> schedules_;
+  std::set<TrialId> waiting_and_running_;  // in the batch that is looked at
   std::set<SweepId> retry_allowed_;
 
   std::map<protocol::AttemptRef, std::uint64_t> acked_;

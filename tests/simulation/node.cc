@@ -418,6 +418,32 @@ void Node::say_end(const Trainer& trainer, EndClass end, std::map<std::string, d
                                          trainer.step, std::move(values)});
 }
 
+void Node::measure(const Trainer& trainer) {
+  const protocol::TrialSpec& spec = disk_.at(trainer.ref).assign.spec;
+  if (!spec.geometry.enabled) return;
+  protocol::ProfileReport profile;
+  profile.step = trainer.step;
+  profile.tokens = spec.geometry.tokens;
+  profile.subsamples = spec.geometry.subsamples;
+  profile.rho = spec.geometry.rho;
+  profile.seed = spec.seed;
+  // A function of the shape: the same network has the same profile wherever it is measured.
+  for (std::int32_t l = 0; l < spec.architecture.layers(); ++l) {
+    const double width = spec.architecture.widths[static_cast<std::size_t>(l)][0];
+    profile.entries.push_back({l, -1, "hyperbolic", "topology", (2.0 - l) * std::sqrt(width), 0.1});
+    profile.entries.push_back({l, -1, "raw", "two_nn", 4.0 + l, 0.1});
+  }
+  const std::uint64_t fate = c_.healed ? 9 : c_.rng.below(10);
+  if (fate == 0) {
+    profile.entries.clear();
+    profile.failure = "all tokens are equal";
+  } else if (fate == 1) {
+    profile.entries[0].value = std::nan("");
+  }
+  c_.count(fate == 0 ? "measure failed" : "measured");
+  write(trainer.ref, std::move(profile));
+}
+
 void Node::meet_fate(std::uint64_t pid) {
   Trainer& trainer = trainers_.at(pid);
   const auto end = [&](EndClass end_class, protocol::TrainerExit code,
@@ -429,6 +455,7 @@ void Node::meet_fate(std::uint64_t pid) {
   switch (trainer.fate) {
     case Fate::kComplete:
       save_checkpoint(trainer);
+      measure(trainer);
       return end(EndClass::kCompleted, TrainerExit::kCompleted,
                  {{"validation_loss", loss_of(trainer.ref, trainer.step)}});
     case Fate::kNoObjective:

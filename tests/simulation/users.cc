@@ -82,6 +82,32 @@ lease_lost = 50
 preempted = 1000
 )";
 
+// Stages: widths that are cut from the measurement of another trial, one of them twice, and one whose
+// reference is not in the file.
+constexpr const char* kStaged = R"(
+[[candidate]]
+name = "uniform"
+[[candidate]]
+name = "shaped"
+schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology" }
+[[candidate]]
+name = "anti"
+schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology", control = "mirrored" }
+[[candidate]]
+name = "again"
+schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology", iterate = 2, sigma = 0.5 }
+[[candidate]]
+name = "wide"
+"ffn.d_h" = 96
+schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology", seed = 2 }
+[seeds]
+count = 2
+[retry]
+oom = 2
+node_lost = 50
+lease_lost = 50
+)";
+
 }  // namespace
 
 void Users::begin() {
@@ -93,7 +119,11 @@ void Users::begin() {
   files_.push_back(
       {std::string("name = \"random-sweep\"\n") + kCommon + kRandom + limits, "random-sweep"});
   files_.push_back({std::string("name = \"gang-sweep\"\n") + kCommon + kGang, "gang-sweep"});
+  files_.push_back({std::string("name = \"staged-sweep\"\n") + kCommon + kStaged, "staged-sweep"});
+  files_.push_back({std::string("name = \"staged-again\"\n") + kCommon + kStaged, "staged-again"});
   submit(0);
+  c_.after(c_.up_to(10'000), [this] { submit(3); });
+  c_.after(c_.up_to(90'000), [this] { submit(4); });
   c_.after(c_.up_to(20'000), [this] { submit(1); });
   // A gang needs nodes that there are.
   if (c_.faults.nodes > 1) c_.after(c_.up_to(60'000), [this] { submit(2); });
@@ -129,8 +159,8 @@ void Users::on_reply(const core::Reply& reply) {
 
 void Users::act(std::size_t workers) {
   if (!coordinator_up() || ids_.empty()) return;
-  const SweepId sweep{1 + c_.rng.below(3)};
-  const TrialId trial{1 + c_.rng.below(40)};
+  const SweepId sweep{1 + c_.rng.below(5)};
+  const TrialId trial{1 + c_.rng.below(60)};
   c_.count("request");
   const WorkerId worker{1 + c_.rng.below(workers)};
   switch (c_.rng.below(17)) {
@@ -153,8 +183,7 @@ void Users::act(std::size_t workers) {
       ledger_.allow_retry(sweep);
       return post(core::ControlTrials{ask(), {}, sweep, core::TrialAction::kRetry, false});
     case 10:
-      return post(core::DrainWorker{ask(), worker,
-                                    c_.chance(0.5) ? 0 : c_.up_to(10'000)});
+      return post(core::DrainWorker{ask(), worker, c_.chance(0.5) ? 0 : c_.up_to(10'000)});
     case 13:
       quarantined_.insert(worker);
       return post(core::QuarantineWorker{ask(), worker, "as a test"});

@@ -31,7 +31,7 @@ class Users {
   /// Second phase: whatever was paused goes on.
   void resume_all();
   /// Every sweep is known and every request since the last crash was answered exactly once.
-  bool satisfied() const { return open_.empty() && ids_.size() == (c_.faults.nodes > 1 ? 3 : 2); }
+  bool satisfied() const { return open_.empty() && ids_.size() == (c_.faults.nodes > 1 ? 5 : 4); }
 
  private:
   struct File {

@@ -877,6 +877,61 @@ TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
   EXPECT_THAT(*store().profile(TrialId{1}), ElementsAre(layer0, layer1, layer1_sub));
 }
 
+TEST_P(StoreConformance, AMeasurementIsFoundByItsKeyWithItsProfile) {
+  std::vector<Mutation> batch = make_base();
+  batch.emplace_back(make_attempt(1, 2));
+  const MeasurementRow old{{TrialId{1}, 1}, 16, "key", "data", "", "too few points", 5};
+  const MeasurementRow failed{{TrialId{1}, 2}, 16, "key", "data", "all tokens are equal", "", 6};
+  const ProfileRow value{{TrialId{1}, 1}, 16,  0, -1,   "raw", "shift", 1.0,
+                         std::nan(""),    256, 8, 2048, 0.76,  1,       0};
+  batch.emplace_back(old);
+  batch.emplace_back(failed);
+  batch.emplace_back(value);
+  commit(batch);
+  reopen();
+  EXPECT_EQ(store().measurement(TrialId{1}).value(), failed) << "the newest, failed or not";
+  EXPECT_EQ(store().measurement(TrialId{2}).value(), std::nullopt);
+  const auto measured = store().measured("key").value();
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_EQ(measured->row, old) << "one that did not fail";
+  ASSERT_EQ(measured->profile.size(), 1u);
+  EXPECT_EQ(measured->profile[0].value, 1.0);
+  EXPECT_TRUE(std::isnan(measured->profile[0].standard_error)) << "an error that is not known";
+  EXPECT_EQ(store().measured("other").value(), std::nullopt);
+  EXPECT_EQ(code_of({MeasurementRow{{TrialId{1}, 9}, 1, "key", "", "", "", 1}}),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(code_of({MeasurementRow{{TrialId{1}, 1}, 1, "", "", "", "", 1}}),
+            Code::kInvalidArgument);
+}
+
+TEST_P(StoreConformance, SchedulesAreKeptByCandidateAndComeBackWithWhatIsOpen) {
+  commit(make_base(2));
+  ScheduleRow row;
+  row.sweep = SweepId{1};
+  row.reference = TrialId{1};
+  row.key = "key";
+  row.message = "waits";
+  row.request_json = "{}";
+  row.wall_ms = 7;
+  commit({row});
+  EXPECT_THAT(store().schedules(SweepId{1}).value(), ElementsAre(row));
+  row.state = ScheduleState::kCut;
+  row.measured = {TrialId{2}, 3};
+  row.data_hash = "data";
+  row.problem_json = "p";
+  row.solution_json = "s";
+  row.raw_widths_json = "[1.5]";
+  row.widths_json = "[[2]]";
+  commit({row});
+  reopen();
+  EXPECT_THAT(store().schedules(SweepId{1}).value(), ElementsAre(row));
+  EXPECT_THAT(store().schedules(SweepId{2}).value(), IsEmpty());
+  EXPECT_THAT(store().load_open()->schedules, ElementsAre(row));
+  EXPECT_THAT(store().load()->schedules, ElementsAre(row));
+  row.candidate = 99;
+  EXPECT_EQ(code_of({row}), Code::kFailedPrecondition);
+}
+
 TEST_P(StoreConformance, EventsAscendAndAreFiltered) {
   std::vector<Mutation> batch = make_base(2);
   const auto event = [](std::string letter, std::uint64_t sweep, std::uint64_t trial) {

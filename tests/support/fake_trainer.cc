@@ -27,6 +27,8 @@
 //     each
 //                                         step (default 0), first a line that is not UTF-8, last
 //                                         one that has no end
+//     FAKE_PROFILE           profile=     of trials that are to measure: "front" (the default: the work
+//                                         falls over depth), or "fail"
 //     FAKE_FAIL_ATTEMPTS     fail_attempts=  only attempts up to this number fail (default: all)
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -77,6 +79,7 @@ struct Behaviour {
   std::int64_t log_bytes = 0;
   std::string fail;    // "" = succeeds
   std::string leaves;  // "" = nothing
+  std::string profile;
   std::int64_t fail_step = 3;
   std::int64_t fail_attempts = 1 << 30;
 };
@@ -111,6 +114,7 @@ Behaviour behaviour_of(const protocol::TrialSpec& spec) {
     read_number(b.fail.substr(at + 1), &b.fail_step);
     b.fail.resize(at);
   }
+  b.profile = setting(name, "profile", "FAKE_PROFILE").value_or("front");
   b.leaves = setting(name, "leaves", "FAKE_LEAVES").value_or("");
   if (spec.attempt > b.fail_attempts) b.fail.clear();
   b.steps = std::max<std::int64_t>(b.steps, 1);
@@ -274,6 +278,7 @@ class Trainer {
     if (behaviour_.log_bytes > 0) std::printf("the last line");
     std::fflush(stdout);
     checkpoint(behaviour_.steps);
+    if (spec_.geometry.enabled) measure();
     gang_.say_done();
     return end(EndClass::kCompleted, "", behaviour_.steps, TrainerExit::kCompleted);
   }
@@ -328,6 +333,31 @@ class Trainer {
       }
       done += static_cast<std::size_t>(wrote);
     }
+  }
+
+  /// A profile that is a function of the shape and the seed alone.
+  void measure() {
+    protocol::ProfileReport profile;
+    profile.step = behaviour_.steps;
+    profile.tokens = spec_.geometry.tokens;
+    profile.subsamples = spec_.geometry.subsamples;
+    profile.rho = spec_.geometry.rho;
+    profile.seed = spec_.seed;
+    if (behaviour_.profile == "fail") {
+      profile.failure = "all tokens are equal";
+    } else {
+      for (std::int32_t l = 0; l < spec_.architecture.layers(); ++l) {
+        for (const char* geometry : {"raw", "spherical", "hyperbolic"}) {
+          for (const char* statistic : {"shift", "gromov", "topology"}) {
+            profile.entries.push_back({l, -1, geometry, statistic, 1.0 / (1 + l), 0.01});
+          }
+        }
+        if (!spec_.geometry.dimension) continue;
+        profile.entries.push_back({l, -1, "raw", "two_nn", 6.0, 0.1});
+        profile.entries.push_back({l, -1, "raw", "levina_bickel", 5.0, 0.1});
+      }
+    }
+    report(std::move(profile));
   }
 
   int end(EndClass end_class, std::string message, std::int64_t step, TrainerExit code) {

@@ -107,7 +107,7 @@ TEST(ArchitectureFile, MistakesAreAnsweredWithTheirPosition) {
       {"d_model = 64\nlayers = 2\nffn.d_h = 8\nd_h_ratio = 1\n",
        "arch.toml:4:13: `d_h_ratio` and `ffn.d_h`"},
       {"d_model = 64\nwidths = [[8], [0]]\n", "arch.toml:2:17: `widths[1][0]` is 0; allowed: 1 to"},
-      {"d_model = 64\nwidths = [8]\n", "arch.toml:2:11: `widths[0]` must be a list"},
+      {"d_model = 64\nwidths = [\"8\"]\n", "arch.toml:2:11: `widths[0]` must be a list"},
       {"d_model = 64\nwidths = []\n", "arch.toml:2:10: `widths` is empty"},
       {"d_model = 64\nwidths = [[8]]\nlayers = 1\n",
        "arch.toml:2:10: `widths` is complete and `layers`"},

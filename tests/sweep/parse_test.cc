@@ -440,7 +440,10 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) {
          t.candidates += "schedule = { kind = \"geometry\", from = \"conventional\" }\n";
        },
-       "\"geometry\"", "`schedule.kind` is \"geometry\"; allowed: uniform, cosine, linear"},
+       "\"hourglass\"",
+       "candidate \"hourglass\": `schedule.geometry` is missing: schedule.kind = \"geometry\" "
+       "needs "
+       "it"},
       {[](auto& t) {
          t.space = "[space]\nlayers = [4]\n";
          t.rest = "[search]\nalgorithm = \"tpe\"\n";

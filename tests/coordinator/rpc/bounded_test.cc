@@ -15,8 +15,8 @@
 namespace tailor::rpc {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::eventually;
+using ::testing::HasSubstr;
 using testing::Served;
 using Stub = Served::Stub;
 
@@ -319,6 +319,7 @@ TEST_F(Bounded, EveryCallThatThereIsHasATestHere) {
       {"QuarantineWorker", "empty"},
       {"ReleaseWorker", "empty"},
       {"Backup", "a number"},
+      {"ListSchedules", "a page by PageBudget, as candidates"},
       {"GetTrialSpec", "one sweep file, one architecture"},
       {"GetInfo", "a few numbers"},
   };

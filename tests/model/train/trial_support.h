@@ -36,6 +36,8 @@ class Observer final : public TrialObserver {
       checkpoints.push_back(*checkpoint);
     } else if (const auto* begin = std::get_if<protocol::StartedReport>(&report)) {
       started = *begin;
+    } else if (const auto* measured = std::get_if<protocol::ProfileReport>(&report)) {
+      profiles.push_back(*measured);
     }
     return Status::ok();
   }
@@ -53,6 +55,7 @@ class Observer final : public TrialObserver {
   std::map<std::int64_t, double> losses;
   std::map<std::int64_t, std::map<std::string, double>> evaluations;
   std::vector<protocol::CheckpointReport> checkpoints;
+  std::vector<protocol::ProfileReport> profiles;
   protocol::StartedReport started;
 };
 

@@ -197,6 +197,44 @@ TEST_F(TrialTest, EvaluationsTellBitsPerByteTheirStandardErrorAndTheLossOfEachSe
   EXPECT_NEAR(nats / tokens, end.values.at("validation_loss"), 1e-12);
 }
 
+TEST_F(TrialTest, DimensionsAreEntriesOfTheProfileAndTheirFailureIsTheirsAlone) {
+  spec_.train.tokens = 128 * 4;
+  spec_.geometry = {true, {}, 32, 4, 0.5, false, true};
+  Observer measured;
+  ASSERT_EQ(run(spec_, "a", measured).end, EndClass::kCompleted);
+  ASSERT_EQ(measured.profiles.size(), 1u);
+  const auto count = [](const protocol::ProfileReport& profile, std::string_view statistic) {
+    return std::count_if(profile.entries.begin(), profile.entries.end(), [&](const auto& entry) {
+      return entry.statistic == statistic && entry.geometry == "raw" && entry.value > 0;
+    });
+  };
+  const auto layers = spec_.architecture.layers();
+  EXPECT_EQ(count(measured.profiles[0], "two_nn"), layers);
+  EXPECT_EQ(count(measured.profiles[0], "levina_bickel"), layers);
+  EXPECT_EQ(count(measured.profiles[0], "shift"), layers);
+  EXPECT_EQ(measured.profiles[0].dimension_failure, "");
+  spec_.geometry = {true, {}, 8, 2, 0.5, false, true};  // 16 tokens
+  Observer few;
+  ASSERT_EQ(run(spec_, "b", few).end, EndClass::kCompleted);
+  EXPECT_EQ(count(few.profiles[0], "shift"), layers);
+  EXPECT_EQ(count(few.profiles[0], "two_nn"), 0);
+  EXPECT_THAT(few.profiles[0].dimension_failure, HasSubstr("layer 0"));
+}
+
+TEST_F(TrialTest, ATrialThatCannotBeMeasuredIsTrainedAndSaysWhy) {
+  write_shard("short.tokens", 11, 2);  // no whole sequence of 16
+  spec_.data.validation = folder() + "/short.tokens";
+  spec_.train.tokens = 128 * 4;
+  spec_.geometry = {true, {}, 8, 2, 0.5};
+  Observer observer;
+  const EndReport end = run(spec_, "a", observer);
+  ASSERT_EQ(end.end, EndClass::kCompleted) << end.message;
+  EXPECT_TRUE(end.values.contains("validation_loss"));
+  ASSERT_EQ(observer.profiles.size(), 1u);
+  EXPECT_TRUE(observer.profiles[0].entries.empty());
+  EXPECT_THAT(observer.profiles[0].failure, HasSubstr("no full sequence"));
+}
+
 TEST_F(TrialTest, WhatASpecMayNotSayIsNamedWithTheValueAndWhatIsAllowed) {
   using Change = std::function<void(protocol::TrialSpec&)>;
   const double nan = std::nan("");
