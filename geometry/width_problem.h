@@ -22,9 +22,9 @@ namespace tailor::geometry {
 
 /// What a caller may set in place of the file.
 struct WidthProblemOverrides {
-  std::optional<std::int64_t> quantum;    ///< >= 0
-  std::optional<std::string> width_unit;  ///< "absolute" or "relative"
-  std::optional<WorkSeries> work;         ///< of a profile; the file has none then
+  std::optional<std::int64_t> quantum = {};    ///< >= 0
+  std::optional<std::string> width_unit = {};  ///< "absolute" or "relative"
+  std::optional<WorkSeries> work = {};         ///< of a profile; the file has none then
 };
 
 /// A file as it was understood.

@@ -225,7 +225,7 @@ Result<std::shared_ptr<const Table>> Comparisons::get_or_compute(Entries<Table>&
                                                                  SweepId sweep,
                                                                  std::string_view baseline,
                                                                  std::string_view objective,
-                                                                 const Compute& compute) {
+                                                                 const Compute& make) {
   TAILOR_ASSIGN_OR_RETURN(Known<Table> now, known(entries, sweep, baseline, objective));
   if (now.holds) return now.table;
   const std::scoped_lock computing(computing_);
@@ -235,7 +235,7 @@ Result<std::shared_ptr<const Table>> Comparisons::get_or_compute(Entries<Table>&
   // The event first: what happens while the rows are read makes the table old, not wrong.
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t as_of,
                           newest_event(sweep, now.table == nullptr ? 0 : now.table->as_of));
-  TAILOR_ASSIGN_OR_RETURN(Table fresh, compute());
+  TAILOR_ASSIGN_OR_RETURN(Table fresh, make());
   fresh.as_of = as_of;
   auto table = std::make_shared<const Table>(std::move(fresh));
   keep(entries, Entry<Table>{sweep, std::string(baseline), std::string(objective), table});

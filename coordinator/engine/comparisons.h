@@ -67,7 +67,7 @@ class Comparisons {
   Result<std::shared_ptr<const Table>> get_or_compute(Entries<Table>& entries, SweepId sweep,
                                                       std::string_view baseline,
                                                       std::string_view objective,
-                                                      const Compute& compute);
+                                                      const Compute& make);
   /// Id of the sweep's newest event, at or after `known`.
   Result<std::uint64_t> newest_event(SweepId sweep, std::uint64_t known) const;
   Result<analysis::ComparisonTable> compute(SweepId sweep, std::string_view baseline,
