@@ -8,7 +8,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "geometry/cloud.h"
 #include "geometry/kernels.h"
@@ -127,7 +126,11 @@ Result<Evaluated> evaluate_all(const LayerClouds& layer, std::span<const std::ui
       if (is_linear && statistic->per_token != nullptr) {
         const auto terms = statistic->per_token(pair, geometry);
         if (!terms) return failed(terms.error());
-        TAILOR_CHECK(terms->size() == sequences.size());
+        if (terms->size() != sequences.size()) {  // left out below, though usable above
+          return failed(Status(
+              Code::kInvalidArgument,
+              fmt::format("the norm of a token is at the limit of a zero vector, {}", kZeroNorm)));
+        }
         sums = ClusterSums(*terms, sequences);
         result.values.push_back(sums.mean());
         continue;

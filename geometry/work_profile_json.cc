@@ -210,7 +210,7 @@ void read_sampling(Members& members, WorkProfile& profile) {
     }
     profile.subsample_tokens.push_back(value.get<std::size_t>());
   }
-  if (profile.usable == 0) members.fail("\"usable\" is 0");
+  if (profile.usable == 0 && profile.subsamples > 0) members.fail("\"usable\" is 0");
   if (profile.subsample_tokens.size() != profile.subsamples) {
     members.fail("\"subsample_tokens\" is not one number a subsample");
   }
