@@ -32,8 +32,8 @@ struct Sampling {
   std::string reason;                                  ///< why R' < R; empty when R' = R
 };
 
-/// Rows come `per_sequence` a sequence, in order; `zero` (or empty) marks rows that are left out. R'
-/// subsamples of n rows are made of whole sequences, at most `asked`; where zero vectors leave some
+/// Rows come `per_sequence` a sequence, in order; `zero` (or empty) marks rows that are left out.
+/// R' subsamples of n rows are made of whole sequences, at most `asked`; where zero vectors leave some
 /// with fewer rows, n is the least of them. Errors: kFailedPrecondition when no row is left.
 Result<Sampling> sample_rows(std::size_t rows, std::size_t per_sequence, std::size_t tokens,
                              std::size_t asked, const std::vector<bool>& zero);

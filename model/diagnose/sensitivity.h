@@ -13,7 +13,7 @@
 // sequences: so noise that has nothing to do with eps or with S cancels.
 //
 //   lambda_l = sum_eps eps^2 dL_l / sum_eps eps^4            slope on eps^2 through the origin
-//   R^2      = 1 - sum (dL - lambda eps^2)^2 / sum dL^2      (not centred: the line has no constant)
+//   R^2      = 1 - sum (dL - lambda eps^2)^2 / sum dL^2      not centred: there is no constant
 //   linear   = a of the least-squares fit dL = a eps + b eps^2
 //
 //   A(S) = dL_S / sum_{l in S} dL_l,   both with the same draw

@@ -64,8 +64,8 @@ class Decoder {
   /// (B) doubles on the device: of each sequence, the sum over its tokens of -log p(target). A
   /// negative target is skipped. No gradient.
   at::Tensor sequence_losses(const at::Tensor& tokens_bt, const at::Tensor& targets_bt);
-  /// (n) doubles: -log p(target) of rows of the stream that leaves the last layer. A negative target
-  /// is skipped. No gradient.
+  /// (n) doubles: -log p(target) of rows of the stream that leaves the last layer. A negative
+  /// target is skipped. No gradient.
   at::Tensor row_losses(const at::Tensor& x_nd, const at::Tensor& targets_n) const;
   /// Scores of rows that `hidden` returned, (n, v) in fp32. The product is fp32 whatever the
   /// precision, so that log-probabilities keep their digits: for few rows (model/eval/scorer.h).

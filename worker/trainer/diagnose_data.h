@@ -18,8 +18,8 @@ namespace tailor::trainer {
 ///
 ///   NAME.npy        integers, (T) or (B, T); windows do not cross rows
 ///   NAME.tokens     token shards, one or a pattern
-///   anything else   UTF-8 text, encoded by the model's tokenizer or `tokenizer`; each window begins
-///                   with BOS where the tokenizer puts one
+///   anything else   UTF-8 text, encoded by the model's tokenizer or `tokenizer`; each window
+///                   begins with BOS where the tokenizer puts one
 ///
 /// Of a text at most 32 MiB are read. `about` gets what the data was. Errors: kInvalidArgument
 /// for ids that the model does not know, another tokenizer's ids, text that is no UTF-8;
