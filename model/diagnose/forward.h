@@ -49,7 +49,8 @@ using CloudSink = std::function<Status(std::int64_t layer, std::span<const float
                                        std::span<const float> after)>;
 
 /// Runs the sequences of `tokens` (equal lengths) and hands out the rows `offsets[s]` of each,
-/// layer by layer; for very many sequences in several passes. Errors: those of loading and of the sink.
+/// layer by layer; for very many sequences in several passes. Errors: those of loading and of the
+/// sink.
 Status take_cloud_rows(ProbeNetwork& network, const std::vector<std::vector<std::int64_t>>& tokens,
                        const std::vector<std::vector<std::int64_t>>& offsets, const CloudSink& sink,
                        const Told& told = {});

@@ -33,8 +33,8 @@ struct Sampling {
 };
 
 /// Rows come `per_sequence` a sequence, in order; `zero` (or empty) marks rows that are left out.
-/// R' subsamples of n rows are made of whole sequences, at most `asked`; where zero vectors leave some
-/// with fewer rows, n is the least of them. Errors: kFailedPrecondition when no row is left.
+/// R' subsamples of n rows are made of whole sequences, at most `asked`; where zero vectors leave
+/// some with fewer rows, n is the least of them. Errors: kFailedPrecondition when no row is left.
 Result<Sampling> sample_rows(std::size_t rows, std::size_t per_sequence, std::size_t tokens,
                              std::size_t asked, const std::vector<bool>& zero);
 

@@ -182,7 +182,7 @@ Result<std::unique_ptr<ProbeNetwork>> make_streamed_network(const net::DecoderFo
     if (!form.tied_head) names.emplace_back("lm_head.weight");
     TAILOR_RETURN_IF_ERROR(pretrained::check_tensors(source, names, form.tied_head));
     TAILOR_RETURN_IF_ERROR(network->read_ends());
-    return network;
+    return std::unique_ptr<ProbeNetwork>(std::move(network));
   } catch (const c10::Error& failure) {
     return error(Code::kResourceExhausted,
                  fmt::format("no memory for the embedding of {}: {}", source.path(),

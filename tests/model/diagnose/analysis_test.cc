@@ -101,7 +101,7 @@ TEST(Analyse, GivesNineProfilesWithValuesErrorsAndFrontLoad) {
   ASSERT_EQ(out["work"].size(), 9u);
   ASSERT_EQ(out["correlations"].size(), 11u);
   for (const ordered_json& work : out["work"]) {
-    const WorkKey key{work["geometry"], work["statistic"]};
+    const WorkKey key{work["geometry"].get<std::string>(), work["statistic"].get<std::string>()};
     std::vector<double> profile;
     for (int l = 0; l < kLayers; ++l) {
       const auto& values = all.layers[static_cast<std::size_t>(l)].work.at(key);
