@@ -29,13 +29,13 @@ constexpr std::array<std::string_view, 18> kGeometryKeys = {
     "schedule.dimension", "schedule.floor",   "schedule.cap",      "schedule.width_unit",
     "schedule.quantum",   "schedule.sub_mlps"};
 
-std::optional<std::string> text(const Point& keys, const std::string& path) {
+std::optional<std::string> text_at(const Point& keys, const std::string& path) {
   const auto found = keys.find(path);
   if (found == keys.end()) return std::nullopt;
   return to_text(found->second);
 }
 
-std::optional<std::int64_t> whole(const Point& keys, const std::string& path) {
+std::optional<std::int64_t> whole_at(const Point& keys, const std::string& path) {
   const auto found = keys.find(path);
   if (found == keys.end()) return std::nullopt;
   return std::get<std::int64_t>(found->second);
@@ -52,7 +52,7 @@ std::string_view owner_of(std::string_view key) {
 }
 
 Result<std::string> required_text(const Point& keys, const std::string& path) {
-  auto value = text(keys, path);
+  auto value = text_at(keys, path);
   if (value) return *std::move(value);
   return error(Code::kInvalidArgument,
                fmt::format("`{}` is missing: schedule.kind = \"geometry\" needs it", path));
@@ -66,7 +66,7 @@ bool asks_for_geometry(const Point& keys) {
 }
 
 Status check_schedule_keys(const Point& keys) {
-  const std::string kind = text(keys, "schedule.kind").value_or("uniform");
+  const std::string kind = text_at(keys, "schedule.kind").value_or("uniform");
   for (const auto& [key, value] : keys) {
     const std::string_view owner = owner_of(key);
     if (owner.empty() || owner == kind) continue;
@@ -78,7 +78,7 @@ Status check_schedule_keys(const Point& keys) {
 }
 
 void drop_foreign_schedule_keys(Point& keys, const Point& own) {
-  const std::string kind = text(keys, "schedule.kind").value_or("uniform");
+  const std::string kind = text_at(keys, "schedule.kind").value_or("uniform");
   std::erase_if(keys, [&](const auto& entry) {
     const std::string_view owner = owner_of(entry.first);
     return !owner.empty() && owner != kind && !own.contains(entry.first);
@@ -87,15 +87,16 @@ void drop_foreign_schedule_keys(Point& keys, const Point& own) {
 
 Result<ScheduleRequest> request_of(const Point& keys) {
   ScheduleRequest out;
-  out.from = text(keys, "schedule.from").value_or("");
-  if (const auto seed = whole(keys, "schedule.seed")) out.seed = static_cast<std::uint64_t>(*seed);
-  out.iterate = static_cast<std::int32_t>(whole(keys, "schedule.iterate").value_or(0));
+  out.from = text_at(keys, "schedule.from").value_or("");
+  if (const auto seed = whole_at(keys, "schedule.seed"))
+    out.seed = static_cast<std::uint64_t>(*seed);
+  out.iterate = static_cast<std::int32_t>(whole_at(keys, "schedule.iterate").value_or(0));
   TAILOR_ASSIGN_OR_RETURN(out.geometry, required_text(keys, "schedule.geometry"));
   TAILOR_ASSIGN_OR_RETURN(out.statistic, required_text(keys, "schedule.statistic"));
-  if (const auto control = text(keys, "schedule.control")) {
+  if (const auto control = text_at(keys, "schedule.control")) {
     TAILOR_ASSIGN_OR_RETURN(out.shaping.control, geometry::parse_control(*control));
   }
-  if (const auto smoothing = text(keys, "schedule.smoothing")) {
+  if (const auto smoothing = text_at(keys, "schedule.smoothing")) {
     TAILOR_ASSIGN_OR_RETURN(out.shaping.smoothing, geometry::parse_smoothing(*smoothing));
   }
   out.shaping.sigma = number_of(keys, "schedule.sigma").value_or(out.shaping.sigma);
@@ -104,18 +105,19 @@ Result<ScheduleRequest> request_of(const Point& keys) {
     return error(Code::kInvalidArgument,
                  fmt::format("`schedule.window` is {}; allowed: odd numbers", out.shaping.window));
   }
-  out.shaping.seed = static_cast<std::uint64_t>(whole(keys, "schedule.control_seed").value_or(1));
-  const std::string rule = text(keys, "schedule.exponent").value_or("2/d");
+  out.shaping.seed =
+      static_cast<std::uint64_t>(whole_at(keys, "schedule.control_seed").value_or(1));
+  const std::string rule = text_at(keys, "schedule.exponent").value_or("2/d");
   for (const auto& [name, value] : kExponentRules) {
     if (name == rule) out.rule = value;
   }
   out.smoothness = number_of(keys, "schedule.smoothness").value_or(1);
-  out.dimension = text(keys, "schedule.dimension").value_or(out.dimension);
+  out.dimension = text_at(keys, "schedule.dimension").value_or(out.dimension);
   out.floor = number_of(keys, "schedule.floor").value_or(out.floor);
   out.cap = number_of(keys, "schedule.cap");
-  if (text(keys, "schedule.width_unit") == "relative") out.unit = geometry::WidthUnit::kRelative;
+  if (text_at(keys, "schedule.width_unit") == "relative") out.unit = geometry::WidthUnit::kRelative;
   out.quantum = integer_of(keys, "schedule.quantum").value_or(0);
-  out.own_sub_mlps = text(keys, "schedule.sub_mlps") == "own";
+  out.own_sub_mlps = text_at(keys, "schedule.sub_mlps") == "own";
   return out;
 }
 
