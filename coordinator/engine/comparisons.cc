@@ -57,7 +57,17 @@ Result<std::vector<analysis::Provenance>> provenance_of(const storage::Store& st
   TAILOR_ASSIGN_OR_RETURN(const auto starts, store.starts(sweep));
   std::vector<analysis::Provenance> provenance;
   provenance.reserve(starts.size());
-  for (const storage::StartRow& row : starts) provenance.push_back(provenance_of(row));
+  const std::string* text = nullptr;
+  for (const storage::StartRow& row : starts) {
+    // Most trials of a sweep say the same words.
+    if (text != nullptr && *text == row.started_json) {
+      provenance.push_back(provenance.back());
+      provenance.back().trial = row.trial;
+      continue;
+    }
+    text = &row.started_json;
+    provenance.push_back(provenance_of(row));
+  }
   return provenance;
 }
 
