@@ -189,14 +189,6 @@ struct Sweep {
                  (trial.id.value - first_trial[trial.candidate].value)];
   }
 };
-}
-/// REQUIRES: a trial of this sweep.
-TrialNote& note_of(const storage::TrialRow& trial) {
-  const std::uint64_t position = trial.id.value - first_trial[trial.candidate].value;
-  return notes[trial.candidate * spec->seeds.size() + position];
-}
-}
-;
 
 /// An open sweep whose rows this version cannot make sense of. Nothing of it is scheduled; it stays
 /// as it is stored, for a version that can, or until it is cancelled.
