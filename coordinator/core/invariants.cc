@@ -402,10 +402,10 @@ std::string durable_text(const State& state) {
       }
       text += '\n';
     }
-    for (const auto& [index, row] : sweep.schedules) {
+    for (const auto& [index, cut] : sweep.schedules) {
       text += fmt::format("  schedule of c{} {} {} {} {} {}\n", index,
-                          storage::schedule_state_name(row.state), row.reference.to_string(),
-                          row.key, row.message, row.request_json);
+                          storage::schedule_state_name(cut.state), cut.reference.to_string(),
+                          cut.key, cut.message, cut.request_json);
     }
     for (std::size_t i = 0; i < sweep.notes.size(); ++i) {
       const TrialNote& note = sweep.notes[i];
