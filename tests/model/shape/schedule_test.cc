@@ -112,14 +112,34 @@ TEST(Apportion, ImpossibleSplitsSayWhy) {
               HasSubstr("3,000,000 units wide"));
 }
 
+TEST(Schedule, BowtieHasThePublishedRatios) {
+  const double expected[] = {2.004739, 1.581032, 1.246877, .983347, .775514,  .611607,
+                             .482342,  .380398,  .3,       .565067, 1.064337, 2.004739};
+  WidthSchedule bowtie;
+  bowtie.kind = ScheduleKind::kBowtie;
+  const auto profile = schedule_profile(bowtie, 12);
+  ASSERT_EQ(profile.size(), 12u);
+  for (std::size_t l = 0; l < 12; ++l) EXPECT_NEAR(profile[l], expected[l], 1e-6) << l;
+}
+
+TEST(Schedule, SigmoidFallsFromHighToLowAndIsAntisymmetric) {
+  WidthSchedule sigmoid;
+  sigmoid.kind = ScheduleKind::kSigmoid;
+  const auto profile = schedule_profile(sigmoid, 5);
+  EXPECT_NEAR(profile[0], .5 + 1 / (1 + std::exp(-6.0)), 1e-12);
+  EXPECT_NEAR(profile[2], 1, 1e-12);
+  for (std::size_t l = 0; l < 5; ++l) EXPECT_NEAR(profile[l] + profile[4 - l], 2, 1e-12) << l;
+}
+
 TEST(Schedule, NamesAreReadBack) {
-  for (const auto kind : {ScheduleKind::kUniform, ScheduleKind::kCosine, ScheduleKind::kLinear}) {
+  for (const auto kind : {ScheduleKind::kUniform, ScheduleKind::kCosine, ScheduleKind::kLinear,
+                          ScheduleKind::kSigmoid, ScheduleKind::kBowtie}) {
     EXPECT_EQ(parse_schedule_kind(schedule_kind_name(kind)).value(), kind);
   }
   for (const auto convention : {ScheduleConvention::kEndpoint, ScheduleConvention::kMidpoint}) {
     EXPECT_EQ(parse_schedule_convention(schedule_convention_name(convention)).value(), convention);
   }
-  EXPECT_FALSE(parse_schedule_kind("sigmoid").has_value());
+  EXPECT_FALSE(parse_schedule_kind("geometry").has_value());
   EXPECT_FALSE(parse_schedule_convention("start").has_value());
 }
 
