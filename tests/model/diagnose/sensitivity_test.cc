@@ -125,7 +125,8 @@ TEST(Sensitivity, OfAQuadraticIsItsSlopeWithoutError) {
     EXPECT_NEAR(*summary.median.value, 1, 1e-9) << summary.eps << " " << summary.size;
     EXPECT_NEAR(*summary.low, 1, 1e-9);
     EXPECT_NEAR(*summary.high, 1, 1e-9);
-    if (summary.size != 6) EXPECT_NEAR(*summary.r_squared, 1, 1e-9);
+    if (summary.size == 6) continue;  // one subset: its draws have one place on the line
+    EXPECT_NEAR(*summary.r_squared, 1, 1e-9);
   }
   EXPECT_TRUE(*found.locally_additive());
   EXPECT_NEAR(*found.clean_loss().value, 3, 1e-12);
@@ -206,7 +207,8 @@ TEST(Additivity, LayersThatShareTheirDamageAreNotAdditive) {
     return sum * sum;
   });
   for (const AdditivitySummary& summary : found.additivity()) {
-    if (summary.size > 0) EXPECT_NEAR(*summary.median.value, summary.size, 1e-9);
+    if (summary.size == 0) continue;  // all sizes together
+    EXPECT_NEAR(*summary.median.value, summary.size, 1e-9);
   }
   EXPECT_FALSE(*found.locally_additive());
 }
