@@ -896,7 +896,7 @@ TEST_P(StoreConformance, AMeasurementIsFoundByItsKeyWithItsProfile) {
   EXPECT_EQ(measured->row, old) << "one that did not fail";
   ASSERT_EQ(measured->profile.size(), 1u);
   EXPECT_EQ(measured->profile[0].value, 1.0);
-  EXPECT_TRUE(std::isnan(measured->profile[0].standard_error)) << "an error that is not known";
+  EXPECT_FALSE(measured->profile[0].standard_error.has_value()) << "an error that is not known";
   EXPECT_EQ(store().measured("other").value(), std::nullopt);
   EXPECT_EQ(code_of({MeasurementRow{{TrialId{1}, 9}, 1, "key", "", "", "", 1}}),
             Code::kFailedPrecondition);

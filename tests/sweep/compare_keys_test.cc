@@ -82,7 +82,8 @@ TEST(Scaling, FamiliesTimesSizesAreCandidatesOfEqualBudgetAtEachSize) {
 
 TEST(Scaling, ACandidateOfItRestoresFromItsRow) {
   const Spec spec = parse_or_die(scaling_text());
-  for (const Candidate& candidate : resolve_named(spec).value()) {
+  const std::vector<Candidate> named = resolve_named(spec).value();
+  for (const Candidate& candidate : named) {
     EXPECT_TRUE(
         restore(spec, candidate.name, candidate.point, candidate.architecture, candidate.hash)
             .has_value())
