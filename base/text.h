@@ -54,8 +54,8 @@ std::string escape_pattern(std::string_view text);
 /// `*bad_offset`, if given, is the offset of the first wrong byte.
 bool is_valid_utf8(std::string_view text, std::size_t* bad_offset = nullptr);
 
-/// `text` with a '?' for every byte that breaks UTF-8. Takes time in proportion to the text, whatever
-/// is in it.
+/// `text` with a '?' for every byte that breaks UTF-8. Takes time in proportion to the text,
+/// whatever is in it.
 std::string with_valid_utf8(std::string text);
 
 /// UTF-8's byte order mark, as some editors put it at the beginning of a file.

@@ -62,8 +62,8 @@ double sampling_memory_bytes(std::size_t positions);
 /// Standard error of the mean of independent values; none of fewer than two.
 std::optional<double> error_of_mean(std::span<const double> values);
 
-/// The sequences of `positions`, numbered 0, 1, ... as they come; each its own where `sequence_of` is
-/// empty.
+/// The sequences of `positions`, numbered 0, 1, ... as they come; each its own where `sequence_of`
+/// is empty.
 std::vector<std::uint32_t> dense_numbers(std::span<const std::uint32_t> positions,
                                          std::span<const std::int64_t> sequence_of);
 

@@ -2,7 +2,8 @@
 // intrinsic dimensions, and how the measured work is shaped before widths are cut from it.
 // docs/cli.md lists the keys. With the work of every subsample of a profile ("work_subsamples") all
 // that is derived gets its error by the jackknife (jackknife.h), through shaping, solver and
-// rounding; errors of single layers do not give those of widths, since they are correlated. Every key and value that is not understood is an error that names it.
+// rounding; errors of single layers do not give those of widths, since they are correlated. Every
+// key and value that is not understood is an error that names it.
 //
 // Threads: pure functions.
 #pragma once

@@ -114,8 +114,8 @@ struct WorkProfile {
 
 /// Measures. Errors: kInvalidArgument on a bad option, clouds of different numbers of positions, a
 /// span that is not positions x dimension, NaN or infinity (named with layer, position and
-/// coordinate), sequences that are not one a position, or no position left after the zero vectors; kResourceExhausted, with the number,
-/// beyond memory_bytes_max.
+/// coordinate), sequences that are not one a position, or no position left after the zero vectors;
+/// kResourceExhausted, with the number, beyond memory_bytes_max.
 Result<WorkProfile> measure_work(std::span<const LayerClouds> layers, const WorkOptions& options);
 
 /// Bytes that measure_work holds at once beside the clouds, at most. 0 for options that it refuses.

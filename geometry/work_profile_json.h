@@ -12,9 +12,9 @@
 // A standard error that cannot be known is null, and the entry's "no_error" says why.
 //
 // Keys that are not named here may stand beside these (the trainer adds step, sequence_length and
-// where each position lies in the data); the reader passes over them. Versions 1 and 2 are read, too:
-// their subsamples could overlap or share sequences, so their errors are not believed (none, with
-// kEarlierErrors); version 1 could lack linear_tokens. Numbers keep all their digits.
+// where each position lies in the data); the reader passes over them. Versions 1 and 2 are read,
+// too: their subsamples could overlap or share sequences, so their errors are not believed (none,
+// with kEarlierErrors); version 1 could lack linear_tokens. Numbers keep all their digits.
 //
 // Threads: pure functions.
 #pragma once
@@ -38,8 +38,8 @@ Result<WorkProfile> work_profile_from_json(std::string_view json);
 /// A measurement for people and scripts, as `tailor geometry work --json` prints it: entries and
 /// what they were measured with; of a single layer also {geometry: {statistic: {"value",
 /// "standard_error"}}}, of several layers "front_load": {geometry: {statistic: {"value",
-/// "standard_error"}}}. An error that cannot be known is null, with "no_error"; what JSON cannot say
-/// of a number is a text.
+/// "standard_error"}}}. An error that cannot be known is null, with "no_error"; what JSON cannot
+/// say of a number is a text.
 nlohmann::ordered_json work_measurement_json(const WorkProfile& profile);
 
 }  // namespace tailor::geometry

@@ -540,7 +540,8 @@ CheckpointRow checkpoint_of(Query& row) {
                        row.integer(6)};
 }
 
-/// Of the trials that are not final, the newest checkpoint of each: the last attempt's that has any.
+/// Of the trials that are not final, the newest checkpoint of each: the last attempt's that has
+/// any.
 std::vector<CheckpointRow> read_newest_checkpoints(Connection& db,
                                                    const std::vector<TrialRow>& trials) {
   std::vector<CheckpointRow> newest;

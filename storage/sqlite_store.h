@@ -43,8 +43,8 @@ struct SqliteOptions {
 Result<std::unique_ptr<Store>> open_sqlite(const std::string& path,
                                            const SqliteOptions& options = {});
 
-/// The name of a database, which it keeps for ever; its backups and copies have the same. Errors: it
-/// cannot be read.
+/// The name of a database, which it keeps for ever; its backups and copies have the same. Errors:
+/// it cannot be read.
 Result<std::string> database_identity(const Store& store);
 
 }  // namespace tailor::storage

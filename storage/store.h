@@ -7,8 +7,9 @@
 // connections and never delay the writer.
 // Rules that hold for every batch, whatever the order inside it: a candidate needs its sweep, a
 // trial its candidate, a schedule too, an attempt its trial and worker, and points, checkpoints,
-// profiles, measurements and logs their attempt; names of sweeps and workers, and (sweep, candidate, seed) of trials, are unique.
-// Lists of something unknown are empty; only reads of one row say kNotFound.
+// profiles, measurements and logs their attempt; names of sweeps and workers, and (sweep,
+// candidate, seed) of trials, are unique. Lists of something unknown are empty; only
+// reads of one row say kNotFound.
 // Threads: all calls from any thread; commits wait for each other.
 #pragma once
 

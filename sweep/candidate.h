@@ -79,7 +79,8 @@ double step_law_lr(double parameters, double tokens);
 /// Every named candidate resolved, as `named_in_order` has them. Errors name the candidate.
 Result<std::vector<Candidate>> resolve_named(const Spec& spec);
 
-/// The spec of one trial; `measured`: a schedule needs its measurement. Ids, token, device and threads are filled in later.
+/// The spec of one trial; `measured`: a schedule needs its measurement. Ids, token, device and
+/// threads are filled in later.
 protocol::TrialSpec make_trial_spec(const Spec& spec, const Candidate& candidate,
                                     std::uint64_t seed, bool measured = false);
 

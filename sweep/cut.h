@@ -3,7 +3,8 @@
 // tests of the published vectors (science.md 3.6, 4).
 //
 //   g_l      the entry of the profile (geometry, statistic) of layer l, smoothed over depth
-//   control  mirrored, inverse: of g. reversed, permuted: of layers, so that g and the exponent of a
+//   control  mirrored, inverse: of g. reversed, permuted: of layers, so that g and the exponent of
+//   a
 //            layer stay together and the widths are the same in another order
 //   a_l      from the intrinsic dimension of X_l, or a constant
 //   widths   minimise sum g_l w_l^-a_l at the hidden units of the uniform candidate, exactly
@@ -38,9 +39,9 @@ struct Cut {
 inline constexpr std::string_view kDimensionStatistics[] = {"two_nn", "levina_bickel"};
 
 /// `uniform`: the candidate with uniform widths, which says L, K and how many hidden units there
-/// are. `width_multiple`: of the budget. Errors: kFailedPrecondition when the profile lacks an entry
-/// or holds one that is no measurement (named), or when there is no work at all; kOutOfRange when
-/// no widths meet floor, cap and quantum exactly.
+/// are. `width_multiple`: of the budget. Errors: kFailedPrecondition when the profile lacks an
+/// entry or holds one that is no measurement (named), or when there is no work at all; kOutOfRange
+/// when no widths meet floor, cap and quantum exactly.
 Result<Cut> cut_widths(const ScheduleRequest& request, std::span<const protocol::WorkEntry> profile,
                        const shape::Architecture& uniform, std::int32_t width_multiple);
 

@@ -1,5 +1,6 @@
-// References: the candidates whose measurements others' schedules are cut from. They are written out
-// when a file is read, so that a sweep with stages is an ordinary list of candidates with an order:
+// References: the candidates whose measurements others' schedules are cut from. They are written
+// out when a file is read, so that a sweep with stages is an ordinary list of candidates with an
+// order:
 //
 //   no `from`     the same keys with uniform widths: a candidate of the file that is the same, or
 //                 an inserted one, "reference of NAME"

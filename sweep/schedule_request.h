@@ -1,6 +1,6 @@
 // What `schedule = { kind = "geometry", ... }` asks for: widths that are cut from a measurement of
-// another candidate (science.md 3.6 and 4). Where the papers are silent the defaults are ours; every
-// one is a key (docs/sweep-file.md).
+// another candidate (science.md 3.6 and 4). Where the papers are silent the defaults are ours;
+// every one is a key (docs/sweep-file.md).
 #pragma once
 
 #include <cstdint>

@@ -124,8 +124,8 @@ void export_schedule(Context& context, const ScheduleOptions& options) {
                   options.candidate, name, options.sweep));
 }
 
-/// The widths of an exported schedule as a [[candidate]] of a sweep file. They are solved again from
-/// what the solver was given: a file that was changed is refused.
+/// The widths of an exported schedule as a [[candidate]] of a sweep file. They are solved again
+/// from what the solver was given: a file that was changed is refused.
 void apply_schedule(Context& context, const ScheduleOptions& options) {
   const Json json = require(parse_ordered_json(require(read_file(options.file, kExportBytesMax))));
   const auto wrong = [&](const std::string& what) {

@@ -5,9 +5,9 @@
 //   gain at compute C  =  C_b / C - 1,   L_b(C_b) = L_f(C)
 //
 // +8.7 % says: the baseline family needs 8.7 % more compute for the same loss. It is read off the
-// fitted laws along the sizes of the sweep, whose tokens follow the sweep's own rule: no claim about
-// compute-optimal training. Losses are paired by seed over families and sizes; a seed that lacks
-// one of them is left out and counted. A family of which a seed failed or was stopped has no
+// fitted laws along the sizes of the sweep, whose tokens follow the sweep's own rule: no claim
+// about compute-optimal training. Losses are paired by seed over families and sizes; a seed that
+// lacks one of them is left out and counted. A family of which a seed failed or was stopped has no
 // verdict (`comparison.h` says why). Built from rows, pure.
 #pragma once
 
@@ -116,8 +116,8 @@ inline constexpr int kBandPoints = 25;
 
 /// `baseline` "" = the design's; `objective` "" = "validation_loss".
 /// Cost: `affordable_resamples` of a fit a family and measure, twice.
-/// Errors: kFailedPrecondition for a design without families; kInvalidArgument when `baseline` names
-/// no family, or when trials have completed and none reported `objective`.
+/// Errors: kFailedPrecondition for a design without families; kInvalidArgument when `baseline`
+/// names no family, or when trials have completed and none reported `objective`.
 Result<ScalingTable> compare_scaling(const ScalingDesign& design,
                                      std::span<const storage::TrialRow> trials,
                                      std::span<const Provenance> provenance,

@@ -1,7 +1,7 @@
 // L(x) = E + A x^-alpha through the losses of a few sizes, and what seeds leave of it.
 //
-// Fit. Each size has one loss per seed. Their centre is Huber's M-estimate (tuning 1.345, scale from
-// the median absolute deviations within sizes, pooled), so one seed that went astray moves it
+// Fit. Each size has one loss per seed. Their centre is Huber's M-estimate (tuning 1.345, scale
+// from the median absolute deviations within sizes, pooled), so one seed that went astray moves it
 // little. The law is fitted to the centres by least squares with E >= 0 and A >= 0: for a given
 // alpha E and A are a line, and alpha is searched on 64 values from kExponentMin to kExponentMax
 // (log-spaced) and then by golden section around the best. No random start, no iteration that

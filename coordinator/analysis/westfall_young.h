@@ -3,7 +3,8 @@
 // together; a flip turns all differences of a seed round at once and keeps that.
 //
 //   u_i = |sum_s d_is| / sqrt(sum_s d_is^2)      (of mean square 1 under flips, whatever n is)
-//   p_(i) = share of the patterns whose largest u over the candidates from the i-th on reaches u_(i)
+//   p_(i) = share of the patterns whose largest u over the candidates from the i-th on reaches
+//   u_(i)
 //           (candidates by u, largest first), then made monotone
 //
 // Where Holm multiplies the smallest p by the number of tests, this takes the tests' dependence as

@@ -288,8 +288,8 @@ void preempt_for(Transition& t, Sweep& sweep) {
       return;
     }
     stop_for(t, trial, room);
-    // What is freed in pieces is not there at once: nobody else may take the first of them. A worker
-    // keeps slots for one trial only: one that does already has more than that trial needs.
+    // What is freed in pieces is not there at once: nobody else may take the first of them. A
+    // worker keeps slots for one trial only: one that does already has more than that trial needs.
     const bool kept = std::any_of(room.workers.begin(), room.workers.end(), [&](WorkerId worker) {
       return t.state.workers.at(worker).reserved_for.valid();
     });

@@ -1,10 +1,10 @@
 // Stages: reference -> profile -> schedule -> trials (design.md 5).
 //
-// A candidate whose widths are cut from a measurement is made with the others, with its trials; they
-// wait. Its reference is an ordinary trial, which is told to measure. When the profile of that trial
-// arrives, the widths are cut here and now, in the step that stores the profile: that is pure and
-// takes milliseconds, and so there is no moment at which a measurement is stored and its schedules
-// are not. A crash before the commit loses neither: the report is sent again.
+// A candidate whose widths are cut from a measurement is made with the others, with its trials;
+// they wait. Its reference is an ordinary trial, which is told to measure. When the profile of that
+// trial arrives, the widths are cut here and now, in the step that stores the profile: that is pure
+// and takes milliseconds, and so there is no moment at which a measurement is stored and its
+// schedules are not. A crash before the commit loses neither: the report is sent again.
 //
 // A measurement is known by its key whatever the sweep (sweep::measurement_key). One that is stored
 // is used at once (submission reads it through RowsWanted); one that arrives serves every sweep.

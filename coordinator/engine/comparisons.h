@@ -33,8 +33,8 @@ class Comparisons {
                                                                std::string_view baseline,
                                                                std::string_view objective);
   /// The scaling comparison, kept in the same way; `baseline` is a family, "" = the file's.
-  /// Errors: as `analysis::compare_scaling`; kFailedPrecondition when the sweep has no [scaling], or
-  /// when this version cannot read its file.
+  /// Errors: as `analysis::compare_scaling`; kFailedPrecondition when the sweep has no [scaling],
+  /// or when this version cannot read its file.
   Result<std::shared_ptr<const analysis::ScalingTable>> scaling(SweepId sweep,
                                                                 std::string_view baseline,
                                                                 std::string_view objective);

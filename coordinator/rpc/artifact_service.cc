@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kThreads = 2;
 constexpr std::size_t kCallsWaitingMax = 256;
 constexpr std::size_t kChunkBytesMax = 1 << 20;
-// Nobody has written to a part for so long: it is not waited for any more. (An uploader pauses for a
-// minute at most.)
+// Nobody has written to a part for so long: it is not waited for any more. (An uploader pauses for
+// a minute at most.)
 constexpr std::int64_t kStalePartS = 3600;
 // ... for so long: it may go when space is needed.
 constexpr std::int64_t kIdlePartS = 180;

@@ -1,6 +1,6 @@
-// ArtifactTeller: tells the core which checkpoints of a trial can be fetched. Of what is stored only
-// what the trial's own rows name, newest first. What the engine refuses for now (a full disk, too
-// many requests) is told again until it is taken.
+// ArtifactTeller: tells the core which checkpoints of a trial can be fetched. Of what is stored
+// only what the trial's own rows name, newest first. What the engine refuses for now (a full disk,
+// too many requests) is told again until it is taken.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,8 @@ class ArtifactTeller {
   /// Stops as `stop` does.
   ~ArtifactTeller();
 
-  /// Posts what is stored of a trial now: whatever is posted to the engine after it, comes after it.
+  /// Posts what is stored of a trial now: whatever is posted to the engine after it, comes after
+  /// it.
   void tell(TrialId trial);
   /// Soon, a bounded number at a time, on a thread of its own.
   void tell_later(const std::vector<TrialId>& trials);

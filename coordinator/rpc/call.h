@@ -92,8 +92,8 @@ grpc::ServerUnaryReactor* begin(engine::WorkPool& pool, std::string_view method,
 }
 
 /// Runs `work() -> Result<Response>` in `pool` and finishes the call with it. `work` owns whatever
-/// it needs of the request: gRPC frees that as soon as the call is finished, and the caller's leaving
-/// finishes it while `work` still runs.
+/// it needs of the request: gRPC frees that as soon as the call is finished, and the caller's
+/// leaving finishes it while `work` still runs.
 template <typename Response, typename Work>
 grpc::ServerUnaryReactor* answer(engine::WorkPool& pool, std::string_view method,
                                  Response* response, const CallHook& hook, Work work) {

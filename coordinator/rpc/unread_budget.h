@@ -15,9 +15,9 @@
 namespace tailor::rpc {
 
 /// Counts the bytes that open streams hold. When they come to more than there may be, streams whose
-/// clients have read nothing for long are ended, the longest first; when that is not enough, whoever
-/// asks for more is refused. Nobody is ended while there is room: a slow reader is no error.
-/// Threads: any.
+/// clients have read nothing for long are ended, the longest first; when that is not enough,
+/// whoever asks for more is refused. Nobody is ended while there is room: a slow reader is no
+/// error. Threads: any.
 class UnreadBudget {
   struct Held {
     std::size_t bytes = 0;
@@ -37,7 +37,8 @@ class UnreadBudget {
   UnreadBudget(std::size_t bytes_max, std::int64_t unread_ms_max, const Clock& clock)
       : bytes_max_(bytes_max), unread_ms_max_(unread_ms_max), clock_(clock) {}
 
-  /// The part of one stream; given back when destroyed, which may be after the budget. Threads: any.
+  /// The part of one stream; given back when destroyed, which may be after the budget. Threads:
+  /// any.
   class Share {
    public:
     /// `end` ends the stream; called on any thread, at most once, holding no lock of the budget. It
@@ -49,8 +50,8 @@ class UnreadBudget {
 
     /// The stream holds `bytes` from now on, instead of what it held. `waits`: for its client to
     /// read, from now on. Errors: kResourceExhausted, and it holds what it did; never when that is
-    /// no more than it held. May call the `end` of others: no lock of a stream may be held. REQUIRES:
-    /// the budget lives.
+    /// no more than it held. May call the `end` of others: no lock of a stream may be held.
+    /// REQUIRES: the budget lives.
     Status hold(std::size_t bytes, bool waits);
 
    private:

@@ -1,6 +1,7 @@
 // The intrinsic dimension of what enters each layer (or sub-MLP), as entries of its work profile:
-// "two_nn" and "levina_bickel" in the raw geometry (science.md 4.5), on all positions of the clouds.
-// Their errors are not known (NaN): the estimators give none for tokens that are not independent.
+// "two_nn" and "levina_bickel" in the raw geometry (science.md 4.5), on all positions of the
+// clouds. Their errors are not known (NaN): the estimators give none for tokens that are not
+// independent.
 #pragma once
 
 #include <span>

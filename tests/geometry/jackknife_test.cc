@@ -133,7 +133,10 @@ TEST(TrueErrors, OfEveryStatisticAndOfWidthsAreTheSpreadOverDraws) {
     for (const auto& [name, quantity] : all) {
       // 100 draws tell a standard deviation to some 7 %.
       EXPECT_GT(quantity.ratio(), 0.8) << name << ", " << sequences;
-      EXPECT_LT(quantity.ratio(), 1.25) << name << ", " << sequences;
+      // Rounding jumps, and the jackknife counts a jump of one subsample R' - 1 times: errors of
+      // whole widths of a few quanta are on the large side, never on the small one.
+      const bool whole = name.ends_with("integers");
+      EXPECT_LT(quantity.ratio(), whole ? 1.6 : 1.25) << name << ", " << sequences;
     }
   }
 }

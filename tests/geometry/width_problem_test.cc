@@ -90,8 +90,9 @@ WidthSolution solved(std::string_view text, WidthProblem* out = nullptr) {
 
 TEST(WidthProblem, ErrorsAreTheJackknifeThroughSolverAndRounding) {
   // Exponent 1: widths are 30 sqrt(g_1) / (sqrt(g_1) + sqrt(g_2)) of 30 units.
-  const WidthSolution solution = solved(
-      R"({"work_subsamples": [[4, 1], [9, 1], [1, 1]], "exponent": 1, "budget": 30, "quantum": 1})");
+  const WidthSolution solution =
+      solved(R"({"work_subsamples": [[4, 1], [9, 1], [1, 1]], "exponent": 1, "budget": 30,)"
+             R"( "quantum": 1})");
   const auto first = [](double work) { return 30 * std::sqrt(work) / (std::sqrt(work) + 1); };
   const double a = first(5), b = first(2.5), c = first(6.5), mean = (a + b + c) / 3;
   const double se = std::sqrt(

@@ -1,5 +1,5 @@
-// Stages on real processes: a reference is trained and measured, widths are cut from it, the rest is
-// trained; with the fake trainer, over kills of the coordinator, and with the real one.
+// Stages on real processes: a reference is trained and measured, widths are cut from it, the rest
+// is trained; with the fake trainer, over kills of the coordinator, and with the real one.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -30,7 +30,11 @@ name = "anti, raw"
 schedule = { kind = "geometry", geometry = "raw", statistic = "topology", control = "mirrored" }
 [[candidate]]
 name = "permuted"
-schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology", control = "permuted", control_seed = 3 }
+schedule.kind = "geometry"
+schedule.geometry = "hyperbolic"
+schedule.statistic = "topology"
+schedule.control = "permuted"
+schedule.control_seed = 3
 )";
 
 std::string sweep_text(const std::string& name, const std::string& data, int d_model,

@@ -183,7 +183,8 @@ auto through_wire(const Value& value) {
 TEST(Convert, ErrorsOfAProfileOfAnEarlierTrainerAreNotBelieved) {
   // As it was written before it said how many positions there were.
   const auto read = report_from_json(
-      R"({"sequence":"1","wall_ms":"1","profile":{"step":"9","tokens":256,"subsamples":8,"rho":0.7,)"
+      R"({"sequence":"1","wall_ms":"1","profile":{"step":"9","tokens":256,"subsamples":8,)"
+      R"("rho":0.7,)"
       R"("entries":[{"layer":0,"sub_block":-1,"geometry":"raw","statistic":"shift","value":1.5,)"
       R"("standard_error":0.25}]}})");
   ASSERT_TRUE(read.has_value()) << read.error().message();

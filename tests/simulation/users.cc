@@ -82,8 +82,8 @@ lease_lost = 50
 preempted = 1000
 )";
 
-// Stages: widths that are cut from the measurement of another trial, one of them twice, and one whose
-// reference is not in the file.
+// Stages: widths that are cut from the measurement of another trial, one of them twice, and one
+// whose reference is not in the file.
 constexpr const char* kStaged = R"(
 [[candidate]]
 name = "uniform"
@@ -92,10 +92,17 @@ name = "shaped"
 schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology" }
 [[candidate]]
 name = "anti"
-schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology", control = "mirrored" }
+schedule.kind = "geometry"
+schedule.geometry = "hyperbolic"
+schedule.statistic = "topology"
+schedule.control = "mirrored"
 [[candidate]]
 name = "again"
-schedule = { kind = "geometry", geometry = "hyperbolic", statistic = "topology", iterate = 2, sigma = 0.5 }
+schedule.kind = "geometry"
+schedule.geometry = "hyperbolic"
+schedule.statistic = "topology"
+schedule.iterate = 2
+schedule.sigma = 0.5
 [[candidate]]
 name = "wide"
 "ffn.d_h" = 96

@@ -27,7 +27,8 @@
 //     each
 //                                         step (default 0), first a line that is not UTF-8, last
 //                                         one that has no end
-//     FAKE_PROFILE           profile=     of trials that are to measure: "front" (the default: the work
+//     FAKE_PROFILE           profile=     of trials that are to measure: "front" (the default: the
+//     work
 //                                         falls over depth), or "fail"
 //     FAKE_FAIL_ATTEMPTS     fail_attempts=  only attempts up to this number fail (default: all)
 #include <arpa/inet.h>

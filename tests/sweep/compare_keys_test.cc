@@ -130,9 +130,9 @@ TEST(BudgetOfACandidate, StandsInPlaceOfTheSweeps) {
   const auto candidates = resolve_named(parse_or_die(text)).value();
   EXPECT_EQ(candidates[0].counts.body, 1'048'576);
   EXPECT_EQ(candidates[2].counts.body, 2'097'152);
-  text.space = "[space]\n\"budget.parameters\" = [1_048_576, 1_310_720]\n";
+  text.space = "[space]\n\"budget.parameters\" = [1_048_576, 1_343_488]\n";
   const Spec spec = parse_or_die(text);
-  EXPECT_EQ(resolve(spec, "", grid_point(spec, 1)).value().counts.body, 1'310'720);
+  EXPECT_EQ(resolve(spec, "", grid_point(spec, 1)).value().counts.body, 1'343'488);
   text.budget = "";
   EXPECT_THAT(refusal(text), HasSubstr("this file has no [budget]"));
 }

@@ -373,7 +373,8 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) { t.budget = "[budget]\nparameters = -5\n"; }, "-5",
        "`budget.parameters` is -5; allowed: 1 to 1e12"},
       {[](auto& t) { t.budget = "[budget]\nparameters = \"113M\"\n"; }, "\"113M\"",
-       "`budget.parameters` is \"113M\"; allowed: an integer or \"same as baseline\""},
+       "`budget.parameters` is \"113M\"; allowed: an integer, \"same as baseline\" or, with "
+       "[[scaling.size]], \"of each size\""},
       {[](auto& t) {
          t.top = "name = \"x\"\n";
          t.budget = "[budget]\nparameters = \"same as baseline\"\n";
@@ -440,7 +441,7 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
       {[](auto& t) {
          t.candidates += "schedule = { kind = \"geometry\", from = \"conventional\" }\n";
        },
-       "\"hourglass\"",
+       "\"hourglass\"\nffn",
        "candidate \"hourglass\": `schedule.geometry` is missing: schedule.kind = \"geometry\" "
        "needs "
        "it"},

@@ -1,6 +1,6 @@
 // Pruning: what old trials leave on a node's disk is removed by rules that the user sets. Only what
-// nobody works in, and never the newest sound checkpoint of a trial that has not completed: the last
-// one is kept only when it was read and is whole.
+// nobody works in, and never the newest sound checkpoint of a trial that has not completed: the
+// last one is kept only when it was read and is whole.
 #pragma once
 
 #include <cstdint>

@@ -23,9 +23,9 @@ int run_logits(const InspectOptions& options);
 
 /// Writes, for each layer, `out`/layer_L_before.npy and `out`/layer_L_after.npy: the residual
 /// stream that enters and leaves its FFN sub-block, (B (T - skip), d) float32 in the order of the
-/// tokens, and `out`/sequences.npy: the row of the tokens that each comes from, which `tailor geometry
-/// work --sequences` takes; with `sub_blocks` also layer_L_sub_I_*.npy around each sub-MLP.
-/// Returns the program's exit code.
+/// tokens, and `out`/sequences.npy: the row of the tokens that each comes from, which `tailor
+/// geometry work --sequences` takes; with `sub_blocks` also layer_L_sub_I_*.npy around each
+/// sub-MLP. Returns the program's exit code.
 int run_clouds(const InspectOptions& options);
 
 }  // namespace tailor::trainer

@@ -87,8 +87,8 @@ std::vector<Curve> simulated(Rng& rng, std::size_t sizes, std::size_t seeds, dou
 }
 
 TEST(JointLaws, BandsCoverTheLawTheExponentAndTheGain) {
-  // 120 sweeps of 4 sizes x 5 seeds; the standard error of a coverage of .95 is .02. (200 sweeps each
-  // of 3 and 4 sizes with 3, 5 and 10 seeds gave .905 to .99.)
+  // 120 sweeps of 4 sizes x 5 seeds; the standard error of a coverage of .95 is .02. (200 sweeps
+  // each of 3 and 4 sizes with 3, 5 and 10 seeds gave .905 to .99.)
   Rng rng(41);
   constexpr int kSweeps = 120;
   int loss = 0, end = 0, exponent = 0, gain = 0;

@@ -1,4 +1,5 @@
-// Westfall and Young's step-down p by joint sign flips: brute force, and the error rate of a family.
+// Westfall and Young's step-down p by joint sign flips: brute force, and the error rate of a
+// family.
 #include "coordinator/analysis/westfall_young.h"
 
 #include <gtest/gtest.h>
@@ -138,8 +139,8 @@ TEST(WestfallYoung, ReachesWhatHolmCannotWithManyRules) {
 }
 
 TEST(WestfallYoung, KeepsTheErrorRateOfAFamilyThatSharesItsBaseline) {
-  // 400 families of 20 true null hypotheses at n = 8: any rejection at 5 % happens in 5 % of them at
-  // most; standard error .011.
+  // 400 families of 20 true null hypotheses at n = 8: any rejection at 5 % happens in 5 % of them
+  // at most; standard error .011.
   Rng rng(12);
   int rejected = 0;
   for (int round = 0; round < 400; ++round) {

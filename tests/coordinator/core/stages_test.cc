@@ -81,7 +81,8 @@ class Stages : public ::testing::Test {
   }
 
   storage::ScheduleRow schedule(std::uint32_t candidate, std::uint64_t sweep = 1) {
-    for (const auto& row : h.store.schedules(SweepId{sweep}).value()) {
+    const auto rows = h.store.schedules(SweepId{sweep}).value();
+    for (const auto& row : rows) {
       if (row.candidate == candidate) return row;
     }
     ADD_FAILURE() << "no schedule of candidate " << candidate;
@@ -90,7 +91,8 @@ class Stages : public ::testing::Test {
   std::vector<std::int32_t> widths(std::uint32_t candidate, std::uint64_t sweep = 1) {
     const auto row = h.store.candidate(SweepId{sweep}, candidate).value();
     std::vector<std::int32_t> out;
-    for (const auto& layer : shape::architecture_from_json(row.architecture_json).value().widths) {
+    const auto architecture = shape::architecture_from_json(row.architecture_json).value();
+    for (const auto& layer : architecture.widths) {
       out.insert(out.end(), layer.begin(), layer.end());
     }
     return out;

@@ -190,7 +190,8 @@ TEST_F(ComparisonsTest, TheScalingComparisonReadsSizesFromTheRowsAndIsKept) {
   std::vector<Mutation> batch{sweep};
   std::uint64_t id = 0;
   std::uint32_t index = 0;
-  for (const sweep::Candidate& candidate : sweep::resolve_named(spec).value()) {
+  const std::vector<sweep::Candidate> named = sweep::resolve_named(spec).value();
+  for (const sweep::Candidate& candidate : named) {
     if (candidate.name.starts_with("same")) continue;  // trained once, as "a"
     storage::CandidateRow row;
     row.sweep = SweepId{1};

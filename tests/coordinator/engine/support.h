@@ -131,6 +131,15 @@ class GatedStore final : public storage::Store {
   Result<std::uint64_t> trials_without_points(SweepId id, TrialId after) const override {
     return inner.trials_without_points(id, after);
   }
+  Result<std::optional<storage::MeasurementRow>> measurement(TrialId id) const override {
+    return inner.measurement(id);
+  }
+  Result<std::optional<storage::Measured>> measured(std::string_view key) const override {
+    return inner.measured(key);
+  }
+  Result<std::vector<storage::ScheduleRow>> schedules(SweepId id) const override {
+    return inner.schedules(id);
+  }
   Result<std::vector<storage::SweepRow>> sweeps() const override { return inner.sweeps(); }
   Result<storage::SweepRow> sweep(SweepId id) const override { return inner.sweep(id); }
   Result<storage::SweepRow> sweep_by_name(std::string_view name) const override {

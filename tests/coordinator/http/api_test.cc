@@ -17,6 +17,7 @@
 namespace tailor::http {
 namespace {
 
+using ::HasSubstr;
 using tailor::testing::Answer;
 using tailor::testing::eventually;
 using tailor::testing::GatedStore;
@@ -24,7 +25,6 @@ using tailor::testing::hello;
 using tailor::testing::RecordingSink;
 using tailor::testing::submit_event;
 using tailor::testing::sweep_text;
-using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string gunzip(std::string_view bytes) {
@@ -369,9 +369,9 @@ TEST_F(ApiTest, ARowHasEveryTestItsVerdictAndARatioWhenAsked) {
   EXPECT_EQ(row.at("p_wilcoxon"), 0.5);
   EXPECT_EQ(row.at("p_westfall_young"), 0.5);
   EXPECT_TRUE(row.at("bca_low").is_null());
-  EXPECT_THAT(row.at("bca_note").get<std::string>(), testing::HasSubstr("needs 6 pairs"));
+  EXPECT_THAT(row.at("bca_note").get<std::string>(), HasSubstr("needs 6 pairs"));
   EXPECT_FALSE(row.at("verdict").get<std::string>().empty());
-  EXPECT_THAT(row.at("verdict_text").get<std::string>(), testing::HasSubstr("n = 2"));
+  EXPECT_THAT(row.at("verdict_text").get<std::string>(), HasSubstr("n = 2"));
   EXPECT_EQ(table.at("smallest_effect"), 0.02);
   EXPECT_EQ(table.at("primary"), "");
   EXPECT_FALSE(row.contains("ratio"));
@@ -381,7 +381,7 @@ TEST_F(ApiTest, ARowHasEveryTestItsVerdictAndARatioWhenAsked) {
   EXPECT_TRUE(divided.at("rows").at(1).contains("ratio"));
   EXPECT_EQ(get("/api/v1/compare?sweep=taper&ratio_to=nobody").status, 400);
   EXPECT_EQ(json("/api/v1/sweeps/taper").at("sweep").at("scaling"), false);
-  EXPECT_THAT(get("/api/v1/scaling?sweep=taper").body, testing::HasSubstr("has no [scaling]"));
+  EXPECT_THAT(get("/api/v1/scaling?sweep=taper").body, HasSubstr("has no [scaling]"));
 }
 
 TEST_F(ApiTest, NoPageOfAComparisonIsOver100Kilobytes) {

@@ -115,8 +115,8 @@ bool Supervisor::cgroup_empty(const Watched& watched) const {
   return cgroup.remove();
 }
 
-/// True for a child of this process that came to it as the subreaper and says nothing of where it is
-/// from (its environment was emptied), when nothing that still runs can have started it.
+/// True for a child of this process that came to it as the subreaper and says nothing of where it
+/// is from (its environment was emptied), when nothing that still runs can have started it.
 bool Supervisor::is_left_by_none(const ProcessLine& process) const {
   if (process.parent != ::getpid() || is_reserved(process.pid)) return false;
   for (const auto& [ref, other] : watched_) {
