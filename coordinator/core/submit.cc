@@ -217,6 +217,7 @@ void on_submit(Transition& t, const SubmitSweep& event) {
   t.touch(stored);
   t.event(EventKind::kSweepSubmitted, {id, {}, 0, {}}, spec.name);
   add_named(t, stored, *std::move(named), event.recalled.get());
+  stored.named = stored.candidates.size();
   refill(t, stored);
   t.placement_changed = true;
   t.reply(event.request, Status::ok(), outcome_of(stored, true));

@@ -17,7 +17,7 @@
 namespace tailor::http {
 namespace {
 
-using ::HasSubstr;
+using ::testing::HasSubstr;
 using tailor::testing::Answer;
 using tailor::testing::eventually;
 using tailor::testing::GatedStore;
