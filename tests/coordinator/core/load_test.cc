@@ -130,7 +130,7 @@ TEST_F(OneSweepUnreadable, IsSetAsideWithTheReasonAndTheOthersServe) {
   EXPECT_THAT(reason(bad), HasSubstr("has not the seed"));
   bad = good;
   bad.trials.erase(bad.trials.begin() + 1);
-  EXPECT_THAT(reason(bad), HasSubstr("2 seeds each, but 1 trials"));
+  EXPECT_THAT(reason(bad), HasSubstr("1 candidates with 2 seeds, but 1 trials"));
   bad = good;
   bad.trials[0].state = TrialState::kQueued;
   EXPECT_NE(reason(bad), "");

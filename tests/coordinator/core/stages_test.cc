@@ -77,7 +77,7 @@ class Stages : public ::testing::Test {
       one.acked_sequence = trial.live->row.acked_sequence;
       held.push_back(one);
     }
-    session = h.connect("w", 1, held);
+    session = h.connect("w", slots, held);
   }
 
   storage::ScheduleRow schedule(std::uint32_t candidate, std::uint64_t sweep = 1) {
@@ -101,6 +101,7 @@ class Stages : public ::testing::Test {
 
   Harness h;
   SessionId session = 0;
+  std::uint32_t slots = 1;  // of the worker after a restart
   bool restarts = false;
 };
 
@@ -180,8 +181,8 @@ TEST_F(Stages, AnInsertedCandidateWithTheSameWidthsDoesNotTakeTheSeedsOfOneThatI
   EXPECT_EQ(schedule(1).state, ScheduleState::kCut);
   EXPECT_EQ(schedule(2).state, ScheduleState::kCut);
   EXPECT_EQ(widths(1), widths(2));
-  h.restart();
-  session = h.connect("v", 8);
+  slots = 8;
+  restart({});
   for (const std::uint64_t trial : {5, 6, 7}) finish(trial);
   EXPECT_EQ(h.trial_state(7), TrialState::kCompleted);
 }
