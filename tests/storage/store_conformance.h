@@ -883,7 +883,7 @@ TEST_P(StoreConformance, AMeasurementIsFoundByItsKeyWithItsProfile) {
   const MeasurementRow old{{TrialId{1}, 1}, 16, "key", "data", "", "too few points", 5};
   const MeasurementRow failed{{TrialId{1}, 2}, 16, "key", "data", "all tokens are equal", "", 6};
   const ProfileRow value{{TrialId{1}, 1}, 16,  0, -1,   "raw", "shift", 1.0,
-                         std::nan(""),    256, 8, 2048, 0.76,  1,       0};
+                         std::nullopt,    256, 8, 2048, 0.76,  1,       0};
   batch.emplace_back(old);
   batch.emplace_back(failed);
   batch.emplace_back(value);

@@ -426,7 +426,7 @@ TEST_F(ApiTest, NoPageOfAComparisonIsOver100Kilobytes) {
     offset = page.at("next_offset");
   } while (offset != 0);
   EXPECT_EQ(rows, 2'000u);
-  EXPECT_GT(largest, 70'000u) << "pages are filled";
+  EXPECT_GT(largest, 55'000u) << "pages are filled";
 }
 
 TEST_F(ApiTest, EventsAreReadForwardsOrFromTheEnd) {

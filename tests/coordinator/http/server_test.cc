@@ -355,7 +355,11 @@ TEST_F(HttpServerTest, ARequestUnderAForeignNameIsRefusedBeforeAnythingIsSaid) {
   EXPECT_EQ(status_of_answer(talk(port_,
                                   "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n"
                                   "Connection: close\r\n\r\n")),
-            400);
+            200);
+  EXPECT_EQ(status_of_answer(talk(port_,
+                                  "GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n"
+                                  "Connection: close\r\n\r\n")),
+            421);
 }
 
 }  // namespace

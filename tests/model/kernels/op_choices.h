@@ -47,14 +47,21 @@ inline std::vector<Factor> architecture_factors() {
   for (const sweep::Key& key : sweep::architecture_keys()) {
     const std::string path(key.path);
     if (path == "ffn.kind" || path == "ffn.k" || path == "ffn.d_h" || path == "d_h_ratio") continue;
+    // Widths that are given, and how a schedule comes to its own, are sizes as d_h is one.
+    const bool shape_of_schedule = path.starts_with("schedule.") && path != "schedule.kind" &&
+                                   path != "schedule.high" && path != "schedule.low";
+    if (path == "widths" || shape_of_schedule) continue;
     Factor& factor = factors.emplace_back();
     factor.name = path;
     std::vector<std::string> values;
     if (key.kind == sweep::KeyKind::kBoolean) {
       values = {"false", "true"};
     } else if (key.kind == sweep::KeyKind::kChoice) {
-      for (const std::string_view value : key.allowed)
+      for (const std::string_view value : key.allowed) {
+        // Cut from a measurement: no network before that.
+        if (path == "schedule.kind" && value == "geometry") continue;
         values.push_back(fmt::format("\"{}\"", value));
+      }
     } else if (const auto found = sizes.find(path); found != sizes.end()) {
       values = found->second;
     } else {
