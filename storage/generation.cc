@@ -146,7 +146,12 @@ void note_closed(const std::string& file_id, const std::string& path) {
 
 void mark_backup(Connection& copy) {
   if (!has_generations(copy)) return;
-  Query(copy.statement("UPDATE counters SET file_id = ?"), kBackup).run();
+  // Also of a database that has given out nothing yet: what lives after the backup will have.
+  Query(copy.statement("INSERT INTO counters (id, next_sweep, next_trial, next_worker, next_token, "
+                       "file_id) VALUES (1, 1, 1, 1, 1, ?1) ON CONFLICT (id) DO UPDATE SET "
+                       "file_id = excluded.file_id"),
+        kBackup)
+      .run();
 }
 
 }  // namespace tailor::storage

@@ -174,7 +174,10 @@ TEST_F(Resume, AWorkerThatLivedThroughARestoreTakesUpTheNumbersThatComeAgain) {
   ASSERT_EQ(cluster_.tailor({"submit", cluster_.write_sweep("after", 4, 1)}).exit_code, 0);
   ASSERT_TRUE(wait_until([&] { return cluster_.sweep_ended(); }, 60));
   const auto attempts = cluster_.query("SELECT number, token >> 40 > 0 FROM attempt");
-  ASSERT_EQ(attempts.size(), 4u) << "each once";
+  ASSERT_EQ(attempts.size(), 4u)
+      << "each once: "
+      << ::testing::PrintToString(
+             cluster_.query("SELECT trial, number, token >> 40, end_class, message FROM attempt"));
   for (const auto& attempt : attempts) EXPECT_EQ(attempt[1], "1");
   EXPECT_EQ(cluster_.query("SELECT id FROM trial WHERE state = 'completed'").size(), 4u);
 }

@@ -53,7 +53,8 @@ std::vector<std::vector<int>> widths_of(const Cluster& cluster) {
   for (const auto& row :
        cluster.query("SELECT architecture_json FROM candidate ORDER BY sweep, number")) {
     std::vector<int>& widths = out.emplace_back();
-    for (const auto& layer : nlohmann::json::parse(row[0])["widths"]) {
+    const auto architecture = nlohmann::json::parse(row[0]);
+    for (const auto& layer : architecture["widths"]) {
       widths.push_back(layer[0].get<int>());
     }
   }
