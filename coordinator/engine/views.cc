@@ -333,7 +333,8 @@ Result<core::Why> Views::why(TrialId trial) const {
 
 std::vector<WorkerView> Views::workers() const {
   std::vector<WorkerView> views;
-  for (const auto& view : *engine_.published()->workers) views.push_back(*view);
+  const auto published = engine_.published();  // keeps the list while it is walked
+  for (const auto& view : *published->workers) views.push_back(*view);
   return views;
 }
 
