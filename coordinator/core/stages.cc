@@ -289,18 +289,10 @@ const storage::Measured* find_measured(const Recalled* recalled, const std::stri
   return nullptr;
 }
 
-std::string state_text(const Sweep& sweep, TrialId trial) {
+TrialState state_of(const Sweep& sweep, TrialId trial) {
   const std::uint32_t candidate = candidate_of(sweep, trial);
-  const TrialNote& note =
-      sweep.notes[sweep.first_note[candidate] + (trial.value - sweep.first_trial[candidate].value)];
-  return std::string(storage::trial_state_name(note.state));
-}
-
-bool is_final_trial(const Sweep& sweep, TrialId trial) {
-  const std::uint32_t candidate = candidate_of(sweep, trial);
-  return storage::is_final(
-      sweep.notes[sweep.first_note[candidate] + (trial.value - sweep.first_trial[candidate].value)]
-          .state);
+  const std::uint64_t position = trial.value - sweep.first_trial[candidate].value;
+  return sweep.notes[sweep.first_note[candidate] + position].state;
 }
 
 }  // namespace
@@ -489,14 +481,15 @@ void settle_schedules(Transition& t, Sweep& sweep) {
   std::vector<std::pair<std::uint32_t, std::string>> in_vain;
   for (const auto& [index, row] : sweep.schedules) {
     if (row.state != ScheduleState::kWaiting) continue;
-    if (row.reference.valid() && !is_final_trial(sweep, row.reference)) continue;
+    if (row.reference.valid() && !storage::is_final(state_of(sweep, row.reference))) continue;
     in_vain.emplace_back(
         index,
         fmt::format("{}; its reference is {} and will not be measured again: retry that too, "
                     "or submit the file under another name (what is measured is used again)",
                     row.message,
                     row.reference.valid()
-                        ? row.reference.to_string() + " (" + state_text(sweep, row.reference) + ")"
+                        ? fmt::format("{} ({})", row.reference.to_string(),
+                                      storage::trial_state_name(state_of(sweep, row.reference)))
                         : "of another sweep"));
   }
   for (const auto& [index, reason] : in_vain) {

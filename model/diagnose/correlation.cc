@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "geometry/jackknife.h"
 
 namespace tailor::diagnose {
 namespace {
@@ -211,11 +212,9 @@ Result<double> jackknife_error(std::span<const double> without_group) {
       return error(Code::kInvalidArgument, "not defined without one of the groups");
     }
   }
-  const double mean = mean_of(without_group);
-  double squares = 0;
-  for (const double value : without_group) squares += (value - mean) * (value - mean);
-  const auto groups = static_cast<double>(without_group.size());
-  return std::sqrt((groups - 1) / groups * squares);
+  std::vector<std::vector<double>> replicates;
+  for (const double value : without_group) replicates.push_back({value});
+  return geometry::jackknife_errors(replicates).front();
 }
 
 double quantile(std::vector<double> values, double q) {
