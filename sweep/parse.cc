@@ -747,6 +747,7 @@ class Parser {
     out.cpus =
         out.gpus > 0 ? 0 : static_cast<std::int32_t>(std::max<std::int64_t>(1, cpus.value_or(1)));
     out.nodes = number("nodes", 1, kNodesMax, 1);
+    out.nodes_min = number("nodes_min", 1, out.nodes, out.nodes);
     out.gpu_memory_bytes = table->parsed("gpu_memory", parse_bytes).value_or(0);
     if (out.gpu_memory_bytes > 0 && out.gpus == 0) {
       table->value("gpu_memory")->fail("`resources.gpu_memory` needs `resources.gpus` above 0");

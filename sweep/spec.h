@@ -78,11 +78,13 @@ struct SearchSpec {
 };
 
 /// What one trial takes, and what all of them may take. A trial runs one rank in each of its slots,
-/// on `nodes` different workers with as many slots each; it is placed whole or not at all.
+/// on `nodes` different workers with as many slots each, or, where so many that could take it are
+/// not connected, on as many as are, `nodes_min` at least; it is placed whole or not at all.
 struct ResourceSpec {
   std::int32_t gpus = 0;  ///< of one node; 0 = it runs on CPU slots
   std::int32_t cpus = 1;  ///< CPU slots of one node; 0 exactly when `gpus` > 0
   std::int32_t nodes = 1;
+  std::int32_t nodes_min = 1;          ///< 1 to `nodes`
   std::uint64_t gpu_memory_bytes = 0;  ///< each GPU has at least so much; 0 = any
   std::uint64_t memory_bytes = 0;      ///< of a node's memory, kept for the trial; 0 = not counted
   std::vector<std::string> labels;     ///< each node has all of them; ascending, each once
@@ -95,7 +97,8 @@ struct ResourceSpec {
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
 
-/// What one trial takes, for people: "4 GPUs of at least 20.0 GiB on each of 2 nodes (8 ranks)".
+/// What one trial takes, for people: "4 GPUs of at least 20.0 GiB on each of 2 nodes (8 ranks)",
+/// "1 CPU slot on each of 1 to 2 nodes (1 to 2 ranks)".
 std::string resources_text(const ResourceSpec& resources);
 
 /// Times after which something is ended with class timeout; 0 = no limit.

@@ -167,6 +167,7 @@ Json resources_json(const sweep::ResourceSpec& resources) {
   return {{"gpus", resources.gpus},
           {"cpus", resources.cpus},
           {"nodes", resources.nodes},
+          {"nodes_min", resources.nodes_min},
           {"ranks", resources.ranks()},
           {"gpu_memory_bytes", resources.gpu_memory_bytes},
           {"memory_bytes", resources.memory_bytes},

@@ -156,7 +156,7 @@ struct Reason {
 
 /// What the cluster lacks to run the trial now; kBehind when it lacks nothing.
 Reason lack(const State& state, const Sweep& sweep, const Trial& trial, Now now) {
-  const scheduler::Demand& demand = sweep.demand;
+  const scheduler::Demand demand = demand_now(state, sweep);
   const Survey s = survey(state, demand, trial.row.id, now);
   const std::string what = demand_text(demand);
   if (s.connected == 0) {
@@ -320,7 +320,7 @@ Why explain_running(const State& state, const Sweep& sweep, const Trial& trial, 
                              live.row.id.number, worker.row.name, worker.row.id.to_string());
   if (live.is_gang()) {
     why.sentence += fmt::format(" and {} more, {} ranks together", live.members.size() - 1,
-                                sweep.demand.all_slots());
+                                live.members.size() * sweep.demand.slots);
     for (const Member& member : live.members) {
       why.details.emplace(
           fmt::format("ranks {} to {}", member.row.first_rank,

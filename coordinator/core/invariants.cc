@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "coordinator/core/json.h"
@@ -21,13 +22,14 @@ Status broken(fmt::format_string<Args...> text, Args&&... args) {
   return {Code::kInternal, fmt::format(text, std::forward<Args>(args)...)};
 }
 
-/// A gang is placed whole: as many members as the demand says, on different workers, each with all
+/// A gang is placed whole: as many members as the demand allows, on different workers, each with all
 /// its slots for as long as it lives, and ranks without gaps.
 Status check_members(const State& state, const Sweep& sweep, const LiveAttempt& live) {
   const std::string id = live.row.id.to_string();
   const scheduler::Demand& demand = sweep.demand;
-  if (live.members.size() != demand.workers) {
-    return broken("{} has {} members and wants {}", id, live.members.size(), demand.workers);
+  if (live.members.size() < demand.workers_min || live.members.size() > demand.workers) {
+    return broken("{} has {} members and wants {} to {}", id, live.members.size(),
+                  demand.workers_min, demand.workers);
   }
   const Member& speaker = live.members.front();
   if (live.row.worker != speaker.row.worker || live.row.slots != speaker.row.slots) {
@@ -87,6 +89,7 @@ Status check_trials(const State& state) {
   std::set<FencingToken> tokens;
   std::size_t live = 0;
   std::size_t waiting = 0;
+  std::map<SweepId, std::uint64_t> spared;
   for (const auto& [id, trial] : state.trials) {
     const std::string name = id.to_string();
     if (trial.row.id != id || id.value >= state.counters.next_trial ||
@@ -118,7 +121,14 @@ Status check_trials(const State& state) {
     waiting += backing_off;
     if (trial.live) {
       ++live;
+      spared[trial.row.sweep] += slots_spared(sweep, *trial.live);
       TAILOR_RETURN_IF_ERROR(check_live(state, trial, &tokens));
+    }
+  }
+  for (const auto& [id, sweep] : state.sweeps) {
+    if (sweep.slots_spared != spared[id]) {
+      return broken("{} spares {} slots and counts {}", id.to_string(), spared[id],
+                    sweep.slots_spared);
     }
   }
   const std::size_t leases = state.deadlines.all(DeadlineKind::kLease).size();

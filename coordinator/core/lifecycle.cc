@@ -382,7 +382,7 @@ protocol::Assign make_assign(const State& state, const Trial& trial, const Membe
   message.time_limit_ms = time_limit_ms(sweep.spec->limits, trial);
   message.gang.first_rank = member.row.first_rank;
   message.gang.ranks = member.row.ranks;
-  message.gang.world = static_cast<std::uint32_t>(sweep.demand.all_slots());
+  message.gang.world = static_cast<std::uint32_t>(trial.live->members.size()) * sweep.demand.slots;
   message.stored = stored_of(state, trial.row.id);
   return message;
 }
@@ -419,6 +419,7 @@ void assign(Transition& t, Trial& trial, const std::vector<WorkerId>& workers) {
     worker.may_probe = false;
     take_slots(t.state, live, member, sweep.demand.memory_bytes);
   }
+  sweep.slots_spared += slots_spared(sweep, live);
   trial.live = std::move(live);
   index_lease(t.state, trial);
   watch_limits(t.state, trial);
@@ -510,6 +511,7 @@ void close_attempt(Transition& t, Trial& trial) {
                                   : fmt::format("{}: {}", end_class, outcome.message));
   const LiveAttempt ended = std::move(*trial.live);
   trial.live.reset();
+  sweep.slots_spared -= slots_spared(sweep, ended);
   trial.row.end_class = outcome.end;
   trial.row.message = outcome.message;
   trial.row.run_ms += ended.row.ran_ms;

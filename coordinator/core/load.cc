@@ -211,7 +211,7 @@ void hold_slots(State& state, const LiveAttempt& live, const Member& member,
 
 Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now now) {
   const std::string id = row.id.to_string();
-  const Sweep& sweep = state.sweeps.at(trial.row.sweep);
+  Sweep& sweep = state.sweeps.at(trial.row.sweep);
   const auto worker = state.workers.find(row.worker);
   if (trial.row.state != TrialState::kRunning || row.id.number != trial.row.attempts ||
       trial.live || worker == state.workers.end() || row.token >= state.counters.next_token) {
@@ -247,6 +247,7 @@ Status load_live(State& state, Trial& trial, const storage::AttemptRow& row, Now
   for (const Member& member : live.members) {
     if (!member.row.ended) hold_slots(state, live, member, sweep.demand.memory_bytes);
   }
+  sweep.slots_spared += slots_spared(sweep, live);
   trial.live = std::move(live);
   index_lease(state, trial);
   watch_limits(state, trial);

@@ -121,6 +121,7 @@ bool waits_for_one_end(const State& state, const Worker& worker, const scheduler
 /// Keeps slots for the first trial of the sweep. Cost: linear in the workers; once in
 /// `reserve_after_ms` for a sweep whose trials do not fit.
 void reserve_for(Transition& t, const Sweep& sweep, const Trial& trial) {
+  const scheduler::Demand demand = demand_now(t.state, sweep);
   // The fewest slots missing first, then the least memory.
   std::vector<std::tuple<std::uint32_t, std::uint64_t, WorkerId>> able;
   const std::string folder = checkpoint_folder(t.state, trial);
@@ -128,23 +129,22 @@ void reserve_for(Transition& t, const Sweep& sweep, const Trial& trial) {
     const Worker& worker = t.state.workers.at(id);
     if (!takes_work(t.state, worker) || worker.reserved_for.valid()) continue;
     if (!worker.row.quarantine.empty()) continue;
-    if (!scheduler::fits(whole_offer(worker), sweep.demand)) continue;
+    if (!scheduler::fits(whole_offer(worker), demand)) continue;
     const scheduler::Offer offer = offer_of(t.state, worker, {});
-    const std::uint32_t free = suitable(offer, sweep.demand);
-    if (sweep.demand.all_slots() == 1 && waits_for_one_end(t.state, worker, offer, sweep.demand)) {
+    const std::uint32_t free = suitable(offer, demand);
+    if (demand.all_slots() == 1 && waits_for_one_end(t.state, worker, offer, demand)) {
       return;
     }
-    const std::uint64_t memory = sweep.demand.memory_bytes;
+    const std::uint64_t memory = demand.memory_bytes;
     // One that can read its checkpoint comes first, whatever is missing there.
     const bool near = !folder.empty() && folder_of(worker) == folder;
-    able.emplace_back(near ? 0 : 1 + sweep.demand.slots - std::min(free, sweep.demand.slots),
+    able.emplace_back(near ? 0 : 1 + demand.slots - std::min(free, demand.slots),
                       memory - std::min(offer.memory_bytes, memory), id);
   }
-  if (able.size() < sweep.demand.workers) return;
+  if (able.size() < demand.workers) return;
   std::sort(able.begin(), able.end());
   std::vector<WorkerId> workers;
-  for (std::uint32_t i = 0; i < sweep.demand.workers; ++i)
-    workers.push_back(std::get<WorkerId>(able[i]));
+  for (std::uint32_t i = 0; i < demand.workers; ++i) workers.push_back(std::get<WorkerId>(able[i]));
   reserve(t, trial, std::move(workers));
 }
 
@@ -279,7 +279,7 @@ void preempt_for(Transition& t, Sweep& sweep) {
     if (t.state.preemptible.empty() || t.state.preemptible.begin()->priority >= priority) return;
     if (t.state.making_room.size() >= t.state.options.preempting_max) return;
     if (t.state.deadlines.contains(DeadlineKind::kRoom, sweep.row.id.value)) return;
-    const Room room = find_room(t.state, sweep.demand, priority);
+    const Room room = find_room(t.state, demand_now(t.state, sweep), priority);
     if (room.victims.empty()) {
       if (room.looked_at > kLongSearch) {
         t.state.deadlines.set(DeadlineKind::kRoom, sweep.row.id.value,

@@ -53,7 +53,7 @@ std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const
       return workers;
     }
   }
-  std::vector<WorkerId> workers = state.offers.choose(sweep.demand, preference);
+  std::vector<WorkerId> workers = state.offers.choose(demand_now(state, sweep), preference);
   if (waits && !workers.empty() &&
       folder_of(state.workers.at(workers.front())) != preference.folder) {
     return {};
@@ -68,7 +68,7 @@ namespace {
 void begin_wait_for_holder(Transition& t, const Sweep& sweep, const Trial& trial) {
   const std::uint64_t id = trial.row.id.value;
   if (t.state.deadlines.contains(DeadlineKind::kHolder, id)) return;
-  if (t.state.offers.choose(sweep.demand, {}).empty()) return;
+  if (t.state.offers.choose(demand_now(t.state, sweep), {}).empty()) return;
   t.state.deadlines.set(DeadlineKind::kHolder, id, t.now.mono_ms + t.state.options.holder_wait_ms);
 }
 
@@ -114,7 +114,8 @@ std::size_t place(Transition& t) {
   std::vector<Cursor> cursors;
   for (const SweepId id : t.state.open_sweeps) {
     Sweep& sweep = t.state.sweeps.at(id);
-    const std::uint64_t slots = sweep.count(TrialState::kRunning) * sweep.demand.all_slots();
+    const std::uint64_t slots =
+        sweep.count(TrialState::kRunning) * sweep.demand.all_slots() - sweep.slots_spared;
     std::uint64_t& user = users[sweep.row.user];
     user += slots;
     if (sweep.row.state != SweepState::kRunning || sweep.ready.empty()) continue;
@@ -141,8 +142,9 @@ std::size_t place(Transition& t) {
     if (!workers.empty()) {
       ++first->next;
       assign(t, trial, workers);
-      first->slots += sweep.demand.all_slots();
-      *first->user_slots += sweep.demand.all_slots();
+      const std::uint64_t slots = workers.size() * sweep.demand.slots;
+      first->slots += slots;
+      *first->user_slots += slots;
       ++placed;
     } else if (waits_for_holder(t.state, trial)) {
       if (!hopeless) begin_wait_for_holder(t, sweep, trial);
@@ -176,10 +178,29 @@ scheduler::Demand demand_of(const sweep::ResourceSpec& resources) {
   demand.kind = resources.gpus > 0 ? protocol::DeviceKind::kGpu : protocol::DeviceKind::kCpu;
   demand.slots = static_cast<std::uint32_t>(resources.slots());
   demand.workers = static_cast<std::uint32_t>(resources.nodes);
+  demand.workers_min = static_cast<std::uint32_t>(resources.nodes_min);
   demand.slot_memory_bytes = resources.gpu_memory_bytes;
   demand.memory_bytes = resources.memory_bytes;
   demand.labels = resources.labels;
   return demand;
+}
+
+scheduler::Demand demand_now(const State& state, const Sweep& sweep) {
+  scheduler::Demand demand = sweep.demand;
+  if (demand.workers_min == demand.workers) return demand;
+  std::uint32_t able = 0;
+  for (const auto& [session, id] : state.worker_by_session) {
+    const Worker& worker = state.workers.at(id);
+    if (takes_work(state, worker) && scheduler::fits(whole_offer(worker), demand)) ++able;
+    if (able == demand.workers) break;
+  }
+  demand.workers = std::max(demand.workers_min, able);
+  return demand;
+}
+
+std::uint64_t slots_spared(const Sweep& sweep, const LiveAttempt& live) {
+  const std::size_t members = std::min<std::size_t>(live.members.size(), sweep.demand.workers);
+  return (sweep.demand.workers - members) * sweep.demand.slots;
 }
 
 bool has_room(const Sweep& sweep) {

@@ -159,6 +159,9 @@ struct Sweep {
   IndexSet told;             ///< candidates of the space whose outcome the algorithm heard
   ReadyOrder ready;          ///< queued trials whose back-off is over
   scheduler::Demand demand;  ///< what each of its trials takes; follows from `spec`
+  /// Slots that its running trials do without, because they run on fewer workers than `demand`
+  /// asks for.
+  std::uint64_t slots_spared = 0;
   bool reserve_due = false;  ///< its first trial has waited long enough to have slots kept
   /// When `resources.parallel`, or a pause, last began to let a trial start; 0 = it always did.
   MonotonicMs startable_since_ms = 0;

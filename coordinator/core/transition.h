@@ -298,6 +298,13 @@ void on_stalled(Transition& t, const Stalled& event);
 // ---- schedule.cc
 /// What a trial of a sweep takes.
 scheduler::Demand demand_of(const sweep::ResourceSpec& resources);
+/// The demand of the sweep's trials with the number of workers that one would get now: all it asks
+/// for, or as many as could take it whatever they run now, `workers_min` at least. Cost: linear in
+/// the connected workers where the two differ.
+scheduler::Demand demand_now(const State& state, const Sweep& sweep);
+/// Slots that `live`, a trial's of `sweep`, does without, having fewer members than the whole
+/// demand.
+std::uint64_t slots_spared(const Sweep& sweep, const LiveAttempt& live);
 /// The workers for `trial` now; empty when there are none.
 std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial);
 /// False while as many of its trials run as `resources.parallel` allows.

@@ -23,11 +23,13 @@
 
 namespace tailor::scheduler {
 
-/// What a trial takes: on each of `workers` different workers the same.
+/// What a trial takes: on each of `workers` different workers the same. Nobody here looks at
+/// `workers_min`: who asks decides how many there may be.
 struct Demand {
   protocol::DeviceKind kind = protocol::DeviceKind::kCpu;
   std::uint32_t slots = 1;              ///< of one worker
   std::uint32_t workers = 1;            ///< at once
+  std::uint32_t workers_min = 1;        ///< where so many could never take it now; <= workers
   std::uint64_t slot_memory_bytes = 0;  ///< of each slot, at least
   std::uint64_t memory_bytes = 0;       ///< of the node, kept for the trial; 0 = not counted
   std::vector<std::string> labels;      ///< ascending, each once

@@ -68,7 +68,8 @@ name = "wide"
 [seeds]
 count = 2
 [resources]
-nodes = 2
+nodes = 3
+nodes_min = 2
 priority = 1
 [limits]
 progress = "90 s"

@@ -90,6 +90,7 @@ geometry = { layers = [0, 1], tokens = 64, subsamples = 4, rho = 0.9, sub_blocks
 [resources]
 gpus = 4
 nodes = 2
+nodes_min = 1
 gpu_memory = "20 GiB"
 memory = "64 GiB"
 labels = ["rack=3", "big", "big"]
@@ -160,11 +161,16 @@ timeout = 0
   EXPECT_EQ(spec->train.nan_skip_limit, 3);
   EXPECT_THAT(spec->seeds, ElementsAre(3u, 1u, 9u));
   EXPECT_EQ(spec->geometry, (protocol::GeometrySpec{true, {0, 1}, 64, 4, 0.9, true}));
-  const ResourceSpec resources = {4,  0,  2,    20ull << 30, 64ull << 30, {"big", "rack=3"},
+  const ResourceSpec resources = {4,  0,  2,    1, 20ull << 30, 64ull << 30, {"big", "rack=3"},
                                   16, -3, false};
   EXPECT_EQ(spec->resources, resources);
   EXPECT_EQ(spec->resources.ranks(), 8);
   EXPECT_EQ(resources_text(resources),
+            "4 GPUs of at least 20.0 GiB, 64.0 GiB of memory on each of 1 to 2 nodes (4 to 8 "
+            "ranks) where there is big, rack=3");
+  ResourceSpec rigid = resources;
+  rigid.nodes_min = 2;
+  EXPECT_EQ(resources_text(rigid),
             "4 GPUs of at least 20.0 GiB, 64.0 GiB of memory on each of 2 nodes (8 ranks) where "
             "there is big, rack=3");
   EXPECT_EQ(spec->limits, (LimitSpec{600'000, 21'600'000, 172'800'000}));
@@ -266,6 +272,8 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
        "`resources.cpus` and `resources.gpus` exclude each other"},
       {[](auto& t) { t.rest = "[resources]\nnodes = 0\n"; }, "0\n",
        "`resources.nodes` is 0; allowed: 1 to 4096"},
+      {[](auto& t) { t.rest = "[resources]\nnodes = 2\nnodes_min = 3\n"; }, "3\n",
+       "`resources.nodes_min` is 3; allowed: 1 to 2"},
       {[](auto& t) { t.rest = "[resources]\nlabels = [\"a b\"]\n"; }, "\"a b\"",
        "`resources.labels[0]` is no label"},
       {[](auto& t) { t.rest = "[resources]\nlabels = [3]\n"; }, "3]\n",

@@ -189,6 +189,62 @@ TEST(Gang, ALostMemberEndsTheAttemptOnceAndTheOthersSlotsAreFreeWhenTheySaidSo) 
   EXPECT_EQ(h.workers_of(1), "w1 w3");
 }
 
+TEST(Gang, GoesOnWithFewerRanksWhereNoOtherWorkerCouldTakeItAndIsWholeAgainLater) {
+  Harness h;
+  SweepFile other;
+  other.name = "other";
+  other.resources = "cpus = 2";
+  h.submit(gang_file("cpus = 2\nnodes = 3\nnodes_min = 1"));
+  h.submit(other);
+  const SessionId a = h.connect(hello("w1", 2));
+  EXPECT_EQ(h.workers_of(1), "w1") << "one that could take it is connected";
+  EXPECT_EQ(h.sent<protocol::Assign>().at(0).gang, (protocol::Gang{0, 2, 2}));
+  const SessionId b = h.connect(hello("w2", 2));
+  EXPECT_EQ(h.workers_of(2), "w2");
+  h.report(a, h.live(1), 1,
+           {protocol::StartedReport{}, protocol::MetricReport{8, 64, {{"train_loss", 1.0}}},
+            protocol::CheckpointReport{8, "checkpoints/8", "abc", 1},
+            protocol::EndReport{EndClass::kInfrastructure, "no space", 8, {}}});
+  h.advance(5'000);  // its back-off
+  h.send(a, Heartbeat{});
+  h.send(b, Heartbeat{1, {h.live(2)}});
+  EXPECT_EQ(h.workers_of(1), "") << "w2 could take a part and is busy: two of three are waited for";
+  EXPECT_THAT(explain(h.state, TrialId{1}, h.now), HasSubstr("2 CPU slots on each of 2 workers"));
+  h.finish(b, 2, EndClass::kCompleted);
+  EXPECT_EQ(h.workers_of(1), "w1 w2");
+  const auto gang = h.state.trials.at(TrialId{1}).live->members;
+  ASSERT_EQ(gang.size(), 2u);
+  EXPECT_EQ(gang[1].row.first_rank, 2u);
+  h.restart();
+  EXPECT_EQ(h.workers_of(1), "w1 w2") << "a smaller gang is read again from its rows";
+}
+
+TEST(Gang, WaitsWhenFewerThanItsLeastNumberCouldTakeIt) {
+  Harness h;
+  h.submit(gang_file("cpus = 2\nnodes = 3\nnodes_min = 2"));
+  h.connect(hello("w1", 2));
+  EXPECT_EQ(h.trial_state(1), TrialState::kQueued);
+  EXPECT_THAT(explain(h.state, TrialId{1}, h.now),
+              HasSubstr("needs 2 CPU slots on each of 2 workers, and of the connected workers 1"));
+  h.connect(hello("w2", 2));
+  EXPECT_EQ(h.workers_of(1), "w1 w2");
+}
+
+TEST(Gang, SlotsThatItDoesWithoutAreNotCountedForItsSweep) {
+  Harness h;
+  SweepFile gang = gang_file("cpus = 2\nnodes = 3\nnodes_min = 1");
+  gang.seeds = "count = 2";
+  h.submit(gang);
+  const SessionId a = h.connect(hello("w1", 2));
+  EXPECT_EQ(h.workers_of(1), "w1");
+  EXPECT_EQ(h.state.sweeps.begin()->second.slots_spared, 4u);
+  h.report(a, h.live(1), 1,
+           {protocol::StartedReport{},
+            protocol::EndReport{EndClass::kCompleted, "", 16, {{"validation_loss", 2.5}}}});
+  EXPECT_EQ(h.workers_of(2), "w1");
+  EXPECT_EQ(h.state.sweeps.begin()->second.slots_spared, 4u) << "of the second trial";
+}
+
 TEST(Gang, AllMembersLostIsOneEndToo) {
   Gang h;
   h.start();
