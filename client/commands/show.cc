@@ -142,7 +142,7 @@ void show_sweep(Context& context, const std::string& text, const Page& page) {
   }
   for (const auto& [reason, count] : std::map<std::string, std::uint64_t>(
            s.infeasible_reasons().begin(), s.infeasible_reasons().end())) {
-    out.line(fmt::format("  {} points infeasible: {}", count, reason));
+    out.line(fmt::format("  {} points fell away: {}", count, reason));
   }
   out.line(fmt::format("  {} candidates",
                        with_thousands(static_cast<std::int64_t>(answer.candidates_total()))));

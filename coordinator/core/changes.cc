@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "coordinator/core/json.h"
+#include "coordinator/core/step.h"
 #include "coordinator/core/transition.h"
 
 namespace tailor::core {
@@ -33,9 +34,9 @@ void Changes::event(WallMs wall_ms, EventKind kind, const About& about, std::str
   appended_.push_back(std::move(row));
 }
 
-void Changes::infeasible(WallMs wall_ms, SweepId sweep, const std::string& kind,
-                         std::string example) {
-  Infeasible& some = infeasible_[sweep];
+void Changes::fell_away(WallMs wall_ms, SweepId sweep, EventKind event, const std::string& kind,
+                        std::string example) {
+  FellAway& some = fell_away_[{sweep, event}];
   if (some.points++ == 0) {
     some.wall_ms = wall_ms;
     some.example = std::move(example);
@@ -84,9 +85,11 @@ void count_others(State& state, storage::SweepState sweep,
 }
 
 Effects Changes::take(State& state) {
-  for (auto& [sweep, some] : infeasible_) {
+  for (auto& [about, some] : fell_away_) {
+    const auto& [sweep, kind_of_event] = about;
     const Sweep& space = state.sweeps.at(sweep);
-    const std::uint64_t total = space.row.infeasible;
+    const bool duplicates = kind_of_event == EventKind::kCandidateDuplicate;
+    const std::uint64_t total = duplicates ? duplicates_of(space) : space.row.infeasible;
     const std::uint64_t before = total - std::min(total, some.points);
     std::string text = some.example;
     if (before >= state.options.infeasible_max) {
@@ -95,7 +98,7 @@ Effects Changes::take(State& state) {
       if (std::bit_width(before) == std::bit_width(total) && !space.search_done) continue;
       text = fmt::format("{} points in all", total);
       for (const auto& [kind, count] : space.infeasible_reasons) {
-        text += fmt::format("; {}: {}", count, kind);
+        if ((kind == kDuplicateReason) == duplicates) text += fmt::format("; {}: {}", count, kind);
       }
       text += "; one of them: " + some.example;
     } else if (some.points > 1) {
@@ -103,7 +106,7 @@ Effects Changes::take(State& state) {
       for (const auto& [kind, count] : some.kinds) text += fmt::format("; {}: {}", count, kind);
       text += "; the first: " + some.example;
     }
-    event(some.wall_ms, EventKind::kCandidateInfeasible, {sweep, {}, 0, {}}, std::move(text));
+    event(some.wall_ms, kind_of_event, {sweep, {}, 0, {}}, std::move(text));
   }
   Effects effects;
   effects.outward = std::move(outward_);

@@ -56,9 +56,10 @@ class Changes {
   void add(storage::CandidateRow candidate) { candidates_.push_back(std::move(candidate)); }
   void append(storage::Mutation row) { appended_.push_back(std::move(row)); }
   void event(WallMs wall_ms, EventKind kind, const About& about, std::string message);
-  /// A point of a space fell away, for a `kind` of reason; one event row says how many did, with
-  /// the first one as an example.
-  void infeasible(WallMs wall_ms, SweepId sweep, const std::string& kind, std::string example);
+  /// A point of a space fell away, for a `kind` of reason; one event row of `event` says how many
+  /// did, with the first one as an example. `event`: kCandidateInfeasible or kCandidateDuplicate.
+  void fell_away(WallMs wall_ms, SweepId sweep, EventKind event, const std::string& kind,
+                 std::string example);
 
   /// What was noted to be said so far.
   std::span<const Outward> outward() const { return outward_; }
@@ -79,13 +80,13 @@ class Changes {
   std::vector<Outward> outward_;
   bool counters_ = false;
 
-  struct Infeasible {
+  struct FellAway {
     WallMs wall_ms = 0;
     std::uint64_t points = 0;
     std::map<std::string, std::uint64_t> kinds;
     std::string example;
   };
-  std::map<SweepId, Infeasible> infeasible_;
+  std::map<std::pair<SweepId, EventKind>, FellAway> fell_away_;
 };
 
 }  // namespace tailor::core

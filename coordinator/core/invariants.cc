@@ -204,8 +204,11 @@ Status check_priorities(const State& state) {
       if (state.workers.at(worker).reserved_for != id) {
         return broken("{} keeps nothing for {}", worker.to_string(), id.to_string());
       }
-      if (takes_work(state, state.workers.at(worker)) &&
-          !scheduler::fits(whole_offer(state.workers.at(worker)), sweep.demand)) {
+      if (!takes_work(state, state.workers.at(worker))) {
+        return broken("{} keeps slots for {}, and may not be given work", worker.to_string(),
+                      id.to_string());
+      }
+      if (!scheduler::fits(whole_offer(state.workers.at(worker)), sweep.demand)) {
         return broken("{} keeps slots for {}, which does not fit there", worker.to_string(),
                       id.to_string());
       }

@@ -291,7 +291,8 @@ std::string outcome_text(const Sweep& sweep) {
   for (const auto& [reason, count] : sweep.infeasible_reasons) reasons.push_back({count, reason});
   std::sort(reasons.rbegin(), reasons.rend());
   std::string text =
-      !empty ? fmt::format("the search gave up after {} infeasible points", sweep.row.infeasible)
+      !empty ? fmt::format("the search gave up after {} points that are infeasible or another's",
+                           sweep.row.infeasible + duplicates_of(sweep))
       : unseen > 0
           ? fmt::format("none of the {} points that were tried is feasible", sweep.row.infeasible)
           : fmt::format("no point of the space is feasible: {} were tried", sweep.row.infeasible);

@@ -4,7 +4,8 @@
 // the one that began last) save and stop, if that one holds what is wanted; it waits for a slot
 // again, at no cost of retries. A trial of several slots, or of memory of the node, that waited too
 // long has slots kept for it as they become free: on as many workers as it takes, those where least
-// is missing. Slots that are kept are given to nobody else; few trials at once may have them, and
+// is missing. Slots that are kept are given to nobody else, but to one for whom others
+// are stopped, if its priority is higher; few trials at once may have them, and
 // none longer than they wait and may start.
 #include <fmt/format.h>
 
@@ -202,10 +203,22 @@ std::vector<TrialId> needed(const Gain& gain, const scheduler::Demand& demand) {
   return trials;
 }
 
-/// Who must stop so that `demand` fits, of the trials below `priority`; no victims when that would
-/// not be enough. Cost: linear in the trials below `priority`; hardly anything for those of another
-/// kind of slots, unless memory is wanted.
-Room find_room(const State& state, const scheduler::Demand& demand, std::int64_t priority) {
+/// Workers that keep slots for a trial below `priority`, or for `trial` itself: that does not stand
+/// in its way.
+bool keeps_for_less(const State& state, const Worker& worker, const Trial& trial,
+                    std::int64_t priority) {
+  if (!worker.reserved_for.valid()) return false;
+  if (worker.reserved_for == trial.row.id) return true;
+  const Trial& kept_for = state.trials.at(worker.reserved_for);
+  return priority_of(state.sweeps.at(kept_for.row.sweep), kept_for) < priority;
+}
+
+/// Who must stop so that `demand` of `trial` fits, of the trials below `priority`; no victims when
+/// that would not be enough. REQUIRES: `state.offers` shows what `keeps_for_less` workers keep.
+/// Cost: linear in the trials below `priority`; hardly anything for those of another kind of slots,
+/// unless memory is wanted.
+Room find_room(const State& state, const Trial& trial, const scheduler::Demand& demand,
+               std::int64_t priority) {
   std::map<WorkerId, std::optional<Gain>> gains;  // nullopt: no room can be made there
   Room room;
   // Workers where it fits already count too: a gang needs several.
@@ -216,10 +229,11 @@ Room find_room(const State& state, const scheduler::Demand& demand, std::int64_t
   for (const WorkerId id : room.workers) gains[id] = std::nullopt;
   const auto gain_at = [&](const Worker& worker) -> std::optional<Gain>& {
     const auto [found, is_new] = gains.try_emplace(worker.row.id);
-    if (is_new && takes_work(state, worker) && !worker.reserved_for.valid() &&
-        scheduler::fits(whole_offer(worker), demand)) {
-      const scheduler::Offer offer = offer_of(state, worker, {});
-      found->second = Gain{offer, offer, {}};
+    const bool free =
+        !worker.reserved_for.valid() || keeps_for_less(state, worker, trial, priority);
+    const scheduler::Offer* offer = state.offers.find(worker.row.id);
+    if (is_new && free && offer != nullptr && scheduler::fits(whole_offer(worker), demand)) {
+      found->second = Gain{*offer, *offer, {}};
     }
     return found->second;
   };
@@ -227,14 +241,14 @@ Room find_room(const State& state, const scheduler::Demand& demand, std::int64_t
     if (entry.priority >= priority) break;
     if (entry.kind != demand.kind && demand.memory_bytes == 0) continue;
     ++room.looked_at;
-    const Trial& trial = state.trials.at(entry.trial);
-    if (trial.live->stop_reason != StopReason::kNone) continue;
-    for (const Member& member : trial.live->members) {
+    const Trial& victim = state.trials.at(entry.trial);
+    if (victim.live->stop_reason != StopReason::kNone) continue;
+    for (const Member& member : victim.live->members) {
       if (member.row.ended) continue;
       const Worker& worker = state.workers.at(member.row.worker);
       std::optional<Gain>& gain = gain_at(worker);
       if (!gain) continue;
-      Share share = share_of(state, trial, worker, demand);
+      Share share = share_of(state, victim, worker, demand);
       if (share.slots.empty() && share.memory_bytes == 0) continue;
       add_share(gain->with, share);
       gain->shares.push_back(std::move(share));
@@ -266,6 +280,22 @@ void stop_for(Transition& t, Trial& trial, const Room& room) {
   }
 }
 
+/// `find_room` with what is kept for less than `priority`, or for `trial`, as free as the rest.
+Room room_for(State& state, const Sweep& sweep, const Trial& trial, std::int64_t priority) {
+  std::vector<WorkerId> shown;
+  for (const auto& [kept_for, reservation] : state.reservations) {
+    for (const WorkerId id : reservation.workers) {
+      const Worker& worker = state.workers.at(id);
+      if (!takes_work(state, worker) || !keeps_for_less(state, worker, trial, priority)) continue;
+      state.offers.set(offer_of(state, worker, kept_for));
+      shown.push_back(id);
+    }
+  }
+  Room room = find_room(state, trial, demand_now(state, sweep), priority);
+  for (const WorkerId id : shown) refresh(state, state.workers.at(id));
+  return room;
+}
+
 /// The trials of a sweep that are worth stopping others for, the next one first.
 void preempt_for(Transition& t, Sweep& sweep) {
   std::uint64_t wanted = sweep.count(TrialState::kRunning);
@@ -279,7 +309,7 @@ void preempt_for(Transition& t, Sweep& sweep) {
     if (t.state.preemptible.empty() || t.state.preemptible.begin()->priority >= priority) return;
     if (t.state.making_room.size() >= t.state.options.preempting_max) return;
     if (t.state.deadlines.contains(DeadlineKind::kRoom, sweep.row.id.value)) return;
-    const Room room = find_room(t.state, demand_now(t.state, sweep), priority);
+    const Room room = room_for(t.state, sweep, trial, priority);
     if (room.victims.empty()) {
       if (room.looked_at > kLongSearch) {
         t.state.deadlines.set(DeadlineKind::kRoom, sweep.row.id.value,
@@ -288,13 +318,21 @@ void preempt_for(Transition& t, Sweep& sweep) {
       return;
     }
     stop_for(t, trial, room);
+    const bool had_kept = t.state.reservations.contains(id);
+    for (const WorkerId on : room.workers) {
+      const Worker& worker = t.state.workers.at(on);
+      if (keeps_for_less(t.state, worker, trial, priority)) {
+        drop_reservation(t.state, worker.reserved_for);
+      }
+    }
+    if (had_kept) drop_reservation(t.state, id);
     // What is freed in pieces is not there at once: nobody else may take the first of them. A
     // worker keeps slots for one trial only: one that does already has more than that trial needs.
     const bool kept = std::any_of(room.workers.begin(), room.workers.end(), [&](WorkerId worker) {
       return t.state.workers.at(worker).reserved_for.valid();
     });
-    const bool pieces = sweep.demand.all_slots() > 1 || room.victims.size() > 1;
-    if (pieces && !kept && !t.state.reservations.contains(id)) {
+    const bool pieces = had_kept || sweep.demand.all_slots() > 1 || room.victims.size() > 1;
+    if (pieces && !kept) {
       reserve(t, trial, room.workers);
     }
   }

@@ -230,7 +230,7 @@ std::string checkpoint_folder(const State& state, const Trial& trial) {
 }
 
 void schedule(Transition& t) {
-  if (!t.placement_changed) return;
+  if (!t.placement_changed && !t.state.reservations_doubtful) return;
   prune_reservations(t);
   do {
     do {
@@ -238,6 +238,7 @@ void schedule(Transition& t) {
     } while (place(t) > 0);
   } while (prune_reservations(t) || yield_reservations(t));
   make_room(t);
+  t.state.reservations_doubtful = false;
 }
 
 }  // namespace tailor::core

@@ -141,9 +141,10 @@ struct Sweep {
   /// no trial of it is in memory: then it is in its row.
   std::vector<std::unique_ptr<const sweep::Candidate>> candidates;
   std::unordered_map<std::string, std::uint32_t> candidate_by_hash;
-  std::map<std::string, std::uint64_t> infeasible_reasons;  ///< of `row.infeasible` points
-  std::unique_ptr<search::Algorithm> algorithm;             ///< null when there is no [space]
-  bool search_done = false;                                 ///< no candidate will come any more
+  /// Of `row.infeasible` points, and under kDuplicateReason of those that came out as another.
+  std::map<std::string, std::uint64_t> infeasible_reasons;
+  std::unique_ptr<search::Algorithm> algorithm;  ///< null when there is no [space]
+  bool search_done = false;                      ///< no candidate will come any more
   std::size_t named = 0;                ///< the first `named` candidates come from [[candidate]]
   std::vector<TrialId> first_trial;     ///< by candidate; its seeds follow in their order, ids + 1
   std::vector<std::size_t> first_note;  ///< by candidate: where its trials begin in `notes`
@@ -275,6 +276,8 @@ struct State {
   Deadlines deadlines;            ///< leases, back-offs, whatever happens by time alone
   scheduler::WorkerIndex offers;  ///< of the workers that may be given work
   std::map<TrialId, Reservation> reservations;
+  /// A worker that keeps slots for a trial may not be given work any more.
+  bool reservations_doubtful = false;
   std::set<Preemptible> preemptible;       ///< lowest priority first
   std::map<TrialId, TrialId> making_room;  ///< running trial that was told to stop -> for whom
 };

@@ -43,6 +43,11 @@ std::string durable_text(const State& state);
 /// Why a trial is in its state and what it waits for, in a sentence or two for a person.
 std::string explain(const State& state, TrialId trial, Now now);
 
+/// What `Sweep::infeasible_reasons` counts points of the space under that have the architecture of
+/// an earlier candidate.
+inline constexpr const char* kDuplicateReason = "the architecture of an earlier candidate";
+/// How many points of the space came out as a candidate that was there.
+std::uint64_t duplicates_of(const Sweep& sweep);
 /// Points of the space that are still to be drawn; 0 once the search has ended.
 std::uint64_t points_left(const Sweep& sweep);
 /// Trials of the sweep when all of those are feasible and new; saturates.

@@ -39,28 +39,46 @@ std::string count_infeasible(Sweep& sweep, const std::string& reason) {
   return kind;
 }
 
+std::string duplicate_text(const Sweep& sweep, const std::string& name, std::uint32_t as) {
+  return fmt::format("'{}' is the same as '{}' and is trained once", name,
+                     sweep.candidates[as] != nullptr ? sweep.candidates[as]->name
+                                                     : fmt::format("candidate {}", as));
+}
+
+/// A grid has an end; a search that draws may try for ever, where all that is left is infeasible or
+/// comes out as what is there.
+void give_up_if_barren(Transition& t, Sweep& sweep) {
+  sweep.algorithm->refuse();
+  const std::uint64_t limit =
+      std::max<std::uint64_t>(t.state.options.infeasible_max, 100 * sweep.candidates.size());
+  const std::uint64_t duplicates = duplicates_of(sweep);
+  if (sweep.row.infeasible + duplicates < limit || sweep.algorithm->exhausts_space()) return;
+  sweep.search_done = true;
+  t.event(EventKind::kSearchStopped, {sweep.row.id, {}, 0, {}},
+          fmt::format("{} points of the space are infeasible, {} have the architecture of another "
+                      "and {} candidates were found: the search gives up; `tailor plan` says why "
+                      "points fail",
+                      sweep.row.infeasible, duplicates, sweep.candidates.size()));
+}
+
 /// One point of the space: a new candidate, a duplicate, or infeasible.
 void try_point(Transition& t, Sweep& sweep, const sweep::Point& point) {
   const std::string name = sweep::point_name(point);
   auto candidate = sweep::resolve(*sweep.spec, name, point);
   if (!candidate) {
-    sweep.algorithm->refuse();
     const std::string kind = count_infeasible(sweep, candidate.error().message());
-    t.changes.infeasible(t.now.wall_ms, sweep.row.id, kind,
-                         fmt::format("{}: {}", name, candidate.error().message()));
-    const std::uint64_t limit =
-        std::max<std::uint64_t>(t.state.options.infeasible_max, 100 * sweep.candidates.size());
-    // A grid has an end; a search that draws may try for ever.
-    if (sweep.row.infeasible >= limit && !sweep.algorithm->exhausts_space()) {
-      sweep.search_done = true;
-      t.event(EventKind::kSearchStopped, {sweep.row.id, {}, 0, {}},
-              fmt::format("{} points of the space are infeasible and {} candidates were found: the "
-                          "search gives up; `tailor plan` says why points fail",
-                          sweep.row.infeasible, sweep.candidates.size()));
-    }
-    return;
+    t.changes.fell_away(t.now.wall_ms, sweep.row.id, EventKind::kCandidateInfeasible, kind,
+                        fmt::format("{}: {}", name, candidate.error().message()));
+    return give_up_if_barren(t, sweep);
   }
-  if (!add_candidate(t, sweep, std::move(*candidate))) sweep.algorithm->refuse();
+  if (const auto known = sweep.candidate_by_hash.find(candidate->hash);
+      known != sweep.candidate_by_hash.end()) {
+    ++sweep.infeasible_reasons[kDuplicateReason];
+    t.changes.fell_away(t.now.wall_ms, sweep.row.id, EventKind::kCandidateDuplicate,
+                        kDuplicateReason, duplicate_text(sweep, name, known->second));
+    return give_up_if_barren(t, sweep);
+  }
+  add_candidate(t, sweep, std::move(*candidate));
 }
 
 }  // namespace
@@ -70,6 +88,11 @@ Status taken(const storage::SweepRow& row) {
           fmt::format("a sweep named '{}' exists ({}) and was made from another file; give this "
                       "one another name",
                       row.name, row.id.to_string())};
+}
+
+std::uint64_t duplicates_of(const Sweep& sweep) {
+  const auto found = sweep.infeasible_reasons.find(kDuplicateReason);
+  return found == sweep.infeasible_reasons.end() ? 0 : found->second;
 }
 
 std::uint64_t points_left(const Sweep& sweep) {
@@ -112,10 +135,7 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
   const auto [known, is_new] = sweep.candidate_by_hash.emplace(candidate.hash, index);
   if (!is_new) {
     t.event(EventKind::kCandidateDuplicate, {sweep.row.id, {}, 0, {}},
-            fmt::format("'{}' is the same as '{}' and is trained once", candidate.name,
-                        sweep.candidates[known->second] != nullptr
-                            ? sweep.candidates[known->second]->name
-                            : fmt::format("candidate {}", known->second)));
+            duplicate_text(sweep, candidate.name, known->second));
     return false;
   }
   t.add(row_of(sweep, index, candidate));

@@ -124,6 +124,8 @@ void refresh(State& state, const Worker& worker) {
     state.offers.set(offer_of(state, worker, {}));
   } else {
     state.offers.erase(worker.row.id);
+    // Its share will not come, and what the others keep meanwhile is idle.
+    state.reservations_doubtful |= worker.reserved_for.valid();
   }
 }
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "coordinator/core/explain.h"
 #include "tests/coordinator/core/harness.h"
 
@@ -502,6 +504,103 @@ TEST(Placement, LooksAtAsManyOffersWithThousandsOfWorkersAsWithTen) {
     return static_cast<double>(h.state.offers.looked_at() - before) / kEnds;
   };
   EXPECT_LE(looks_per_end(2'000), 1.5 * looks_per_end(10) + 0.5);
+}
+
+/// t1 runs on one of two slots of w1; a gang has slots of w1 and w2 kept; t3 waits for a slot.
+struct KeptForAGang : Harness {
+  KeptForAGang() {
+    a = connect(hello("w1", 2));
+    b = connect(hello("w2", 2));
+    submit(named("small", 1, "cpus = 1"));
+    ref = live(1);
+    report(a, ref, 1, {protocol::StartedReport{}});
+    submit(named("gang", 1, "cpus = 2\nnodes = 2"));
+    for (int i = 0; i < 14; ++i) beat();
+    submit(named("more", 1, "cpus = 1"));
+  }
+  void beat() {
+    advance(10'000);
+    send(a, protocol::Heartbeat{1, {ref}});
+    if (state.worker_by_session.contains(b)) send(b, protocol::Heartbeat{});
+  }
+  SessionId a = 0, b = 0;
+  protocol::AttemptRef ref;
+};
+
+TEST(Reservation, IsGivenUpWhenAWorkerOfItLeavesOrMayNotBeGivenWork) {
+  const std::vector<std::function<void(KeptForAGang&)>> ways = {
+      [](KeptForAGang& h) { h.disconnect(h.b); },
+      [](KeptForAGang& h) {
+        h.step(DrainWorker{77, h.worker("w2").row.id, 0});
+      },
+      [](KeptForAGang& h) {
+        h.step(QuarantineWorker{77, h.worker("w2").row.id, "x"});
+      },
+  };
+  for (const auto& way : ways) {
+    KeptForAGang h;
+    ASSERT_EQ(h.said("slots_reserved").size(), 1u);
+    ASSERT_EQ(h.workers_of(3), "") << "what is free is kept";
+    way(h);
+    h.beat();
+    EXPECT_EQ(h.workers_of(3), "w1") << explain(h.state, TrialId{3}, h.now);
+  }
+}
+
+/// Heartbeats that name what runs, as workers send them.
+struct Beats : Harness {
+  SessionId w = 0;
+  std::vector<std::uint64_t> running;
+  void beat(int times) {
+    for (int i = 0; i < times; ++i) {
+      advance(10'000);
+      Heartbeat heartbeat;
+      for (const std::uint64_t trial : running) heartbeat.running.push_back(live(trial));
+      send(w, heartbeat);
+    }
+  }
+};
+
+TEST(Preemption, IsDoneForATrialWithKeptSlotsWhosePriorityWasRaised) {
+  Beats h;
+  h.w = h.connect(hello("w1", 2));
+  h.submit(named("low", 1, "cpus = 2"));
+  h.running = {1};
+  h.report(h.w, h.live(1), 1, {protocol::StartedReport{}});
+  h.submit(named("high", 1, "cpus = 2"));
+  h.beat(14);
+  ASSERT_EQ(h.said("slots_reserved").size(), 1u);
+  ControlSweep raise;
+  raise.request = 99;
+  raise.sweep = SweepId{2};
+  raise.action = SweepAction::kSetPriority;
+  raise.priority = 10;
+  h.step(raise);
+  h.beat(1);
+  EXPECT_EQ(h.said("attempt_preempted").size(), 1u) << explain(h.state, TrialId{2}, h.now);
+  h.report(h.w, h.live(1), 2, {protocol::EndReport{EndClass::kStopped, "", 8, {}}});
+  EXPECT_EQ(h.workers_of(2), "w1");
+}
+
+TEST(Preemption, IsNotHeldUpBySlotsThatAreKeptForATrialOfLowerPriority) {
+  Beats h;
+  h.w = h.connect(hello("w1", 4));
+  h.submit(named("low", 2, "cpus = 1"));
+  h.running = {1, 2};
+  for (const std::uint64_t t : h.running) {
+    h.report(h.w, h.live(t), 1, {protocol::StartedReport{}});
+  }
+  h.submit(named("large", 1, "cpus = 4"));  // t3
+  h.beat(14);
+  ASSERT_EQ(h.said("slots_reserved").size(), 1u);
+  h.submit(named("high", 1, "cpus = 3\npriority = 5"));  // t4
+  h.beat(1);
+  ASSERT_EQ(h.said("attempt_preempted").size(), 1u) << explain(h.state, TrialId{4}, h.now);
+  EXPECT_THAT(h.state.reservations, testing::SizeIs(1));
+  EXPECT_TRUE(h.state.reservations.contains(TrialId{4}));
+  const std::uint64_t victim = h.state.making_room.begin()->first.value;
+  h.report(h.w, h.live(victim), 2, {protocol::EndReport{EndClass::kStopped, "", 8, {}}});
+  EXPECT_EQ(h.workers_of(4), "w1") << "and not the stopped one, nor the large one";
 }
 
 }  // namespace

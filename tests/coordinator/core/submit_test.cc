@@ -147,6 +147,36 @@ trials = 64
   EXPECT_THAT(h.event_kinds(), Contains("search_stopped"));
 }
 
+TEST(Submit, ASearchThatDrawsGivesUpWhereAllThatIsLeftComesOutAsWhatIsThere) {
+  // Of 10,001 points in each of which one width differs by less than its rounding.
+  Harness h;
+  h.options.infeasible_max = 300;
+  h.options.draws_per_step = 100;
+  h.state.options = h.options;
+  SweepFile file;
+  file.budget = "[budget]\nparameters = 200_000\ncounts = \"body\"\nsolve_for = \"d_h\"\n";
+  file.space = R"(
+[space]
+"schedule.high" = { min = 1.5, max = 1.5001 }
+[search]
+algorithm = "random"
+trials = 10
+)";
+  ASSERT_TRUE(h.submit(file).status.is_ok());
+  for (int i = 0; i < 40 && !h.sweep().search_done; ++i) {
+    h.advance(0);
+    if (i == 1) h.restart();  // what was counted is stored
+  }
+  EXPECT_TRUE(h.sweep().search_done);
+  const std::size_t candidates = h.sweep().candidates.size();
+  EXPECT_EQ(h.sweep().row.infeasible + duplicates_of(h.sweep()), 300u);
+  EXPECT_LT(candidates, 12u);
+  EXPECT_EQ(h.said("search_stopped").size(), 1u);
+  EXPECT_LE(h.said("candidate_duplicate").size(), 5u) << "one a transaction";
+  EXPECT_THAT(outcome_text(h.sweep()),
+              HasSubstr("the search gave up after 300 points that are infeasible or another's"));
+}
+
 TEST(Submit, AGridGoesOnToItsEndHoweverManyPointsAreInfeasible) {
   Harness h;
   h.options.infeasible_max = 500;
