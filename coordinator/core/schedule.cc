@@ -26,38 +26,44 @@ std::set<WorkerId> failed_on(const Trial& trial) {
   return workers;
 }
 
+/// The workers that keep slots for the trial, if all that it takes is free there; else nullptr.
+const std::vector<WorkerId>* kept_and_free(const State& state, const Sweep& sweep,
+                                           const Trial& trial) {
+  const auto reserved = state.reservations.find(trial.row.id);
+  if (reserved == state.reservations.end()) return nullptr;
+  const auto& kept = reserved->second.workers;
+  const bool all = std::all_of(kept.begin(), kept.end(), [&](WorkerId id) {
+    const Worker& worker = state.workers.at(id);
+    return takes_work(state, worker) &&
+           scheduler::fits(offer_of(state, worker, trial.row.id), sweep.demand);
+  });
+  return all ? &kept : nullptr;
+}
+
 }  // namespace
 
 std::vector<WorkerId> find_workers(const State& state, const Sweep& sweep, const Trial& trial) {
-  const std::set<WorkerId> avoid = failed_on(trial);
+  std::set<WorkerId> avoid = failed_on(trial);
   scheduler::Preference preference;
   preference.folder = checkpoint_folder(state, trial);
   // Of a gang rank 0 alone reads the checkpoint: one member there is enough, and it is the first.
   const bool waits = waits_for_holder(state, trial);
+  const auto holds = [&](WorkerId id) {
+    return folder_of(state.workers.at(id)) == preference.folder;
+  };
+  // It goes back to where its checkpoint is also where it failed, rather than to wait.
+  if (waits) std::erase_if(avoid, holds);
   preference.only_folder = waits && sweep.demand.workers == 1;
   preference.avoid = avoid.empty() ? nullptr : &avoid;
-  const auto reserved = state.reservations.find(trial.row.id);
-  if (reserved != state.reservations.end()) {
-    const auto& kept = reserved->second.workers;
-    const bool all = std::all_of(kept.begin(), kept.end(), [&](WorkerId id) {
-      const Worker& worker = state.workers.at(id);
-      return takes_work(state, worker) &&
-             scheduler::fits(offer_of(state, worker, trial.row.id), sweep.demand);
-    });
-    if (all) {
-      // Rank 0 first, where its checkpoint is.
-      std::vector<WorkerId> workers = kept;
-      std::stable_partition(workers.begin(), workers.end(), [&](WorkerId id) {
-        return folder_of(state.workers.at(id)) == preference.folder;
-      });
-      return workers;
-    }
+  if (const auto* kept = kept_and_free(state, sweep, trial);
+      kept != nullptr && (!waits || std::any_of(kept->begin(), kept->end(), holds))) {
+    // Rank 0 first, where its checkpoint is.
+    std::vector<WorkerId> workers = *kept;
+    std::stable_partition(workers.begin(), workers.end(), holds);
+    return workers;
   }
   std::vector<WorkerId> workers = state.offers.choose(demand_now(state, sweep), preference);
-  if (waits && !workers.empty() &&
-      folder_of(state.workers.at(workers.front())) != preference.folder) {
-    return {};
-  }
+  if (waits && !workers.empty() && !holds(workers.front())) return {};
   return workers;
 }
 
@@ -68,7 +74,10 @@ namespace {
 void begin_wait_for_holder(Transition& t, const Sweep& sweep, const Trial& trial) {
   const std::uint64_t id = trial.row.id.value;
   if (t.state.deadlines.contains(DeadlineKind::kHolder, id)) return;
-  if (t.state.offers.choose(demand_now(t.state, sweep), {}).empty()) return;
+  if (kept_and_free(t.state, sweep, trial) == nullptr &&
+      t.state.offers.choose(demand_now(t.state, sweep), {}).empty()) {
+    return;
+  }
   t.state.deadlines.set(DeadlineKind::kHolder, id, t.now.mono_ms + t.state.options.holder_wait_ms);
 }
 

@@ -216,17 +216,20 @@ Result<Comparisons::Known<Table>> Comparisons::known(const Entries<Table>& entri
                                                      std::string_view baseline,
                                                      std::string_view objective) const {
   Known<Table> known;
+  std::int64_t ended_ms = 0;
   {
     const std::scoped_lock lock(mutex_);
     for (const Entry<Table>& entry : entries) {
       if (entry.sweep == sweep && entry.baseline == baseline && entry.objective == objective) {
         known.table = entry.table;
+        ended_ms = entry.ended_ms;
       }
     }
   }
   if (known.table == nullptr) return known;
   TAILOR_ASSIGN_OR_RETURN(const auto later, store_.events(known.table->as_of, 1, sweep));
-  known.holds = later.empty();
+  TAILOR_ASSIGN_OR_RETURN(const storage::SweepRow row, store_.sweep(sweep));
+  known.holds = later.empty() && row.ended_ms == ended_ms;
   return known;
 }
 
@@ -245,10 +248,12 @@ Result<std::shared_ptr<const Table>> Comparisons::get_or_compute(Entries<Table>&
   // The event first: what happens while the rows are read makes the table old, not wrong.
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t as_of,
                           newest_event(sweep, now.table == nullptr ? 0 : now.table->as_of));
+  const auto row = store_.sweep(sweep);  // what is wrong with it, `make` says
   TAILOR_ASSIGN_OR_RETURN(Table fresh, make());
   fresh.as_of = as_of;
   auto table = std::make_shared<const Table>(std::move(fresh));
-  keep(entries, Entry<Table>{sweep, std::string(baseline), std::string(objective), table});
+  keep(entries, Entry<Table>{sweep, std::string(baseline), std::string(objective),
+                             row ? row->ended_ms : 0, table});
   return table;
 }
 

@@ -47,6 +47,9 @@ class Comparisons {
     SweepId sweep;
     std::string baseline;
     std::string objective;
+    /// When the sweep had ended as the table was made; 0 = it had not. Events tell of every change,
+    /// but those of a sweep that ended may have been pruned since.
+    std::int64_t ended_ms = 0;
     std::shared_ptr<const Table> table;
   };
   template <typename Table>

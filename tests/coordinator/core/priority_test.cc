@@ -603,5 +603,52 @@ TEST(Preemption, IsNotHeldUpBySlotsThatAreKeptForATrialOfLowerPriority) {
   EXPECT_EQ(h.workers_of(4), "w1") << "and not the stopped one, nor the large one";
 }
 
+protocol::CheckpointReport saved(std::int64_t step) {
+  return {step, "checkpoints/" + std::to_string(step), "abc", 1};
+}
+
+TEST(Reservation, OfATrialThatWaitsForItsCheckpointsWorkerIsUsedOnlyAfterThatWait) {
+  Beats h;
+  const SessionId away = h.connect(hello("w1", 2));
+  h.submit(named("one", 1, "cpus = 2"));
+  h.report(away, h.live(1), 1,
+           {protocol::StartedReport{}, protocol::MetricReport{1, 64, {{"train_loss", 1.0}}},
+            saved(1'000)});
+  h.w = h.connect(hello("w2", 2));
+  h.submit(named("two", 1, "cpus = 2"));
+  h.report(h.w, h.live(2), 1, {protocol::StartedReport{}});
+  h.running = {2};
+  h.disconnect(away);  // w1 reboots; nothing else has the checkpoint
+  h.beat(11);
+  ASSERT_EQ(h.said("slots_reserved").size(), 1u);
+  h.report(h.w, h.live(2), 2,
+           {protocol::EndReport{EndClass::kCompleted, "", 16, {{"validation_loss", 3.0}}}});
+  h.running.clear();
+  EXPECT_EQ(h.workers_of(1), "") << "it would start over at step 0";
+  h.beat(11);
+  EXPECT_EQ(h.workers_of(1), "") << "its wait began when it could start over";
+  h.beat(3);
+  EXPECT_EQ(h.workers_of(1), "w2") << "and has an end";
+}
+
+TEST(Reservation, AGangGoesBackToWhereItsCheckpointIsAlsoAfterAFailureThere) {
+  Harness h;
+  SweepFile file = named("gang", 1, "cpus = 1\nnodes = 2");
+  file.retry = "user = 3";
+  h.submit(file);
+  const SessionId a = h.connect(hello("w1", 1));
+  const SessionId b = h.connect(hello("w2", 1));
+  const auto ref = h.live(1);
+  h.report(a, ref, 1,
+           {protocol::StartedReport{}, protocol::MetricReport{1, 64, {{"train_loss", 1.0}}},
+            saved(100)});
+  h.send(b, protocol::MemberEnded{ref, EndClass::kStopped, ""});
+  h.report(a, ref, 4, {protocol::EndReport{EndClass::kUser, "x", 100, {}}});
+  h.advance(5'000);  // its back-off
+  h.send(a, Heartbeat{});
+  h.send(b, Heartbeat{});
+  EXPECT_EQ(h.workers_of(1), "w1 w2") << "rank 0 goes on at step 100";
+}
+
 }  // namespace
 }  // namespace tailor::core

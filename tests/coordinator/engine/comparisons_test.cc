@@ -103,6 +103,26 @@ TEST_F(ComparisonsTest, AChangeOfTheSweepIsSeen) {
   EXPECT_GT(after->as_of, before->as_of);
 }
 
+TEST_F(ComparisonsTest, ATableOfARunningSweepIsOldOnceItEndedAlsoWhenItsEventsWerePruned) {
+  fill(2, 3);
+  EXPECT_EQ(comparisons_.get(SweepId{1}, "c0", "").value()->rows[1].paired.n, 3u);
+  std::vector<Mutation> batch;
+  add(batch, 100, 1, 4, "data");
+  add(batch, 101, 0, 4, "data");
+  storage::SweepRow ended = store_.sweep(SweepId{1}).value();
+  ended.state = storage::SweepState::kCompleted;
+  ended.ended_ms = 1'000;
+  batch.emplace_back(ended);
+  ASSERT_TRUE(store_.commit(batch).is_ok());
+  happen();
+  storage::PruneRules rules;
+  rules.events_ms = 3'600'000;
+  happen(SweepId{2});  // the newest event of all stays
+  EXPECT_GT(store_.prune(rules, 7'200'000).value().events, 0u);
+  ASSERT_TRUE(store_.events(0, 10, SweepId{1}).value().empty());
+  EXPECT_EQ(comparisons_.get(SweepId{1}, "c0", "").value()->rows[1].paired.n, 4u);
+}
+
 TEST_F(ComparisonsTest, WhoAsksForTheSameAtOnceWaitsForOneTable) {
   fill(50, 20);
   std::vector<std::jthread> threads;
