@@ -211,6 +211,7 @@ void on_control_trials(Transition& t, const ControlTrials& event) {
     if (found == t.state.trials.end()) continue;  // final, and nothing is to be done with it
     const Trial& trial = found->second;
     if (!applies(event.action, trial.row.state)) continue;
+    if (!event.states.empty() && !event.states.contains(trial.row.state)) continue;
     if (event.action == TrialAction::kRetry &&
         t.sweep_of(trial).row.state == SweepState::kCancelled) {
       return t.reply(
@@ -256,6 +257,7 @@ void drain_worker(Transition& t, Worker& worker, const std::string& reason) {
   plan_drain(t, worker, 0);
   if (!worker.row.draining) {
     worker.row.draining = true;
+    t.placement_changed = true;  // who waited for it to come back, for a checkpoint, waits no more
     t.touch(worker);
     refresh(t.state, worker);
     t.event(EventKind::kWorkerDraining, {{}, {}, 0, worker.row.id}, reason);

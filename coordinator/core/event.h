@@ -66,6 +66,9 @@ struct ControlTrials {
   bool dry_run = false;
   std::int32_t priority = 0;  ///< kSetPriority: added to the sweep's
   std::shared_ptr<const Recalled> recalled = nullptr;
+  /// Only those that are in one of these states now; none = any. The rows by which they were chosen
+  /// may be old.
+  std::set<storage::TrialState> states = {};
 };
 
 /// How far ahead a drain may be planned.

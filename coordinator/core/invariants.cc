@@ -385,10 +385,39 @@ Status check_sweep(const State& state, const Sweep& sweep) {
   return Status::ok();
 }
 
+namespace {
+
+/// Nobody waits for what is there: the first trial of a sweep that could be placed is, and one that
+/// waits for its checkpoint's worker, and could start over elsewhere, has an end of that wait.
+Status check_placements(const State& state) {
+  for (const SweepId id : state.open_sweeps) {
+    const Sweep& sweep = state.sweeps.at(id);
+    if (sweep.row.state != SweepState::kRunning || sweep.ready.empty() || !has_room(sweep)) {
+      continue;
+    }
+    const Trial& trial = state.trials.at(sweep.ready.begin()->second);
+    const std::vector<WorkerId> workers = find_workers(state, sweep, trial);
+    if (!workers.empty()) {
+      return broken("{} waits, and could run on {}", trial.row.id.to_string(),
+                    workers.front().to_string());
+    }
+    if (waits_for_holder(state, trial) &&
+        !state.deadlines.contains(DeadlineKind::kHolder, trial.row.id.value) &&
+        !state.offers.choose(demand_now(state, sweep), {}).empty()) {
+      return broken("{} waits for the worker of its checkpoint without end",
+                    trial.row.id.to_string());
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
 Status check_invariants(const State& state) {
   TAILOR_RETURN_IF_ERROR(check_trials(state));
   for (const auto& [id, sweep] : state.sweeps) TAILOR_RETURN_IF_ERROR(check_sweep(state, sweep));
   TAILOR_RETURN_IF_ERROR(check_workers(state));
+  TAILOR_RETURN_IF_ERROR(check_placements(state));
   return check_priorities(state);
 }
 

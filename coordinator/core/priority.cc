@@ -296,8 +296,9 @@ Room room_for(State& state, const Sweep& sweep, const Trial& trial, std::int64_t
   return room;
 }
 
-/// The trials of a sweep that are worth stopping others for, the next one first.
-void preempt_for(Transition& t, Sweep& sweep) {
+/// For the trials of a sweep that are worth stopping others for, the next one first. `let_go`: slots
+/// that were kept for somebody may be free now.
+void preempt_for(Transition& t, Sweep& sweep, bool* let_go) {
   std::uint64_t wanted = sweep.count(TrialState::kRunning);
   const std::int32_t parallel = sweep.spec->resources.parallel;
   for (const auto& [rank, id] : sweep.ready) {
@@ -321,11 +322,12 @@ void preempt_for(Transition& t, Sweep& sweep) {
     const bool had_kept = t.state.reservations.contains(id);
     for (const WorkerId on : room.workers) {
       const Worker& worker = t.state.workers.at(on);
-      if (keeps_for_less(t.state, worker, trial, priority)) {
-        drop_reservation(t.state, worker.reserved_for);
-      }
+      if (!keeps_for_less(t.state, worker, trial, priority)) continue;
+      drop_reservation(t.state, worker.reserved_for);
+      *let_go = true;
     }
     if (had_kept) drop_reservation(t.state, id);
+    *let_go |= had_kept;
     // What is freed in pieces is not there at once: nobody else may take the first of them. A
     // worker keeps slots for one trial only: one that does already has more than that trial needs.
     const bool kept = std::any_of(room.workers.begin(), room.workers.end(), [&](WorkerId worker) {
@@ -338,8 +340,8 @@ void preempt_for(Transition& t, Sweep& sweep) {
   }
 }
 
-void preempt(Transition& t) {
-  if (!t.state.options.preemption || t.state.preemptible.empty()) return;
+bool preempt(Transition& t) {
+  if (!t.state.options.preemption || t.state.preemptible.empty()) return false;
   const std::int64_t lowest = t.state.preemptible.begin()->priority;
   std::vector<std::pair<std::int64_t, Sweep*>> above;
   for (const SweepId id : t.state.open_sweeps) {
@@ -351,7 +353,9 @@ void preempt(Transition& t) {
   std::sort(above.begin(), above.end(), [](const auto& a, const auto& b) {
     return std::tie(a.first, a.second->row.id) < std::tie(b.first, b.second->row.id);
   });
-  for (const auto& [first, sweep] : above) preempt_for(t, *sweep);
+  bool let_go = false;
+  for (const auto& [first, sweep] : above) preempt_for(t, *sweep, &let_go);
+  return let_go;
 }
 
 }  // namespace
@@ -465,9 +469,9 @@ void room_was_made(State& state, const Trial& trial) {
   if (waiting.makes_room > 0) --waiting.makes_room;
 }
 
-void make_room(Transition& t) {
+bool make_room(Transition& t) {
   reserve_slots(t);
-  preempt(t);
+  return preempt(t);
 }
 
 }  // namespace tailor::core

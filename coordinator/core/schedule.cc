@@ -6,7 +6,10 @@
 // nothing. It goes where its checkpoint can be read, then to the worker with most free slots, but,
 // if it can, not to one where it failed.
 #include <algorithm>
+#include <functional>
+#include <queue>
 #include <tuple>
+#include <utility>
 
 #include "coordinator/core/transition.h"
 
@@ -95,7 +98,7 @@ bool wants_more(const Cursor& c) {
   return !c.blocked && c.next != c.sweep->ready.end() && has_room(*c.sweep);
 }
 
-/// Priority, fair share of users and sweeps, age.
+/// Priority, fair share of users and sweeps, age. Of one cursor it only grows while placing.
 auto rank_of(const Cursor& c) {
   return std::make_tuple(c.next->first - std::int64_t{c.sweep->row.priority}, *c.user_slots,
                          c.slots, c.sweep->row.id);
@@ -116,8 +119,9 @@ ReadyOrder::const_iterator next_reserved(const State& state, const Sweep& sweep,
   return best;
 }
 
-/// Places as much as fits. Returns how many trials. Cost: (placements + 1) x sweeps with ready
-/// trials; what a placement costs itself hardly depends on the number of workers or trials.
+/// Places as much as fits. Returns how many trials. Cost: sweeps with ready trials and placements,
+/// times the logarithm of the former; what a placement costs itself hardly depends on the number of
+/// workers or trials.
 std::size_t place(Transition& t) {
   std::map<std::string, std::uint64_t> users;
   std::vector<Cursor> cursors;
@@ -132,14 +136,19 @@ std::size_t place(Transition& t) {
   }
   std::vector<const scheduler::Demand*> too_large;  // for what is free now
   std::size_t placed = 0;
-  while (true) {
-    Cursor* first = nullptr;
-    for (Cursor& cursor : cursors) {
-      if (wants_more(cursor) && (first == nullptr || rank_of(cursor) < rank_of(*first))) {
-        first = &cursor;
-      }
+  using Entry = std::pair<decltype(rank_of(cursors.front())), Cursor*>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> order;
+  const auto enter = [&order](Cursor& cursor) {
+    if (wants_more(cursor)) order.emplace(rank_of(cursor), &cursor);
+  };
+  for (Cursor& cursor : cursors) enter(cursor);
+  while (!order.empty()) {
+    const auto [rank, first] = order.top();
+    order.pop();
+    if (rank != rank_of(*first)) {  // more of its user were placed since
+      enter(*first);
+      continue;
     }
-    if (first == nullptr) return placed;
     Sweep& sweep = *first->sweep;
     Trial& trial = t.state.trials.at(first->next->second);
     const bool reserved = t.state.reservations.contains(trial.row.id);
@@ -165,7 +174,9 @@ std::size_t place(Transition& t) {
       first->blocked = first->next == sweep.ready.end();
       if (!reserved) too_large.push_back(&sweep.demand);
     }
+    enter(*first);
   }
+  return placed;
 }
 
 /// One search may use up all draws of a transaction: in the next one those behind it come first.
@@ -239,15 +250,14 @@ std::string checkpoint_folder(const State& state, const Trial& trial) {
 }
 
 void schedule(Transition& t) {
-  if (!t.placement_changed && !t.state.reservations_doubtful) return;
+  if (!t.placement_changed && !t.state.fewer_workers) return;
   prune_reservations(t);
   do {
     do {
       refill_all(t);
     } while (place(t) > 0);
-  } while (prune_reservations(t) || yield_reservations(t));
-  make_room(t);
-  t.state.reservations_doubtful = false;
+  } while (prune_reservations(t) || yield_reservations(t) || make_room(t));
+  t.state.fewer_workers = false;
 }
 
 }  // namespace tailor::core

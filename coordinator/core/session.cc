@@ -295,6 +295,7 @@ void on_heartbeat(Transition& t, Worker& worker, const protocol::Heartbeat& mess
 void on_draining(Transition& t, Worker& worker, const protocol::Draining& message) {
   if (worker.row.draining) return;
   worker.row.draining = true;
+  t.placement_changed = true;  // who waits for a checkpoint on it waits no more
   t.touch(worker);
   refresh(t.state, worker);
   t.event(EventKind::kWorkerDraining, {{}, {}, 0, worker.row.id}, message.reason);

@@ -276,8 +276,9 @@ struct State {
   Deadlines deadlines;            ///< leases, back-offs, whatever happens by time alone
   scheduler::WorkerIndex offers;  ///< of the workers that may be given work
   std::map<TrialId, Reservation> reservations;
-  /// A worker that keeps slots for a trial may not be given work any more.
-  bool reservations_doubtful = false;
+  /// A worker may not be given work any more, and schedule() has not looked since: what others keep
+  /// with it is idle, and gangs may do with fewer.
+  bool fewer_workers = false;
   std::set<Preemptible> preemptible;       ///< lowest priority first
   std::map<TrialId, TrialId> making_room;  ///< running trial that was told to stop -> for whom
 };

@@ -173,8 +173,9 @@ bool yield_reservations(Transition& t);
 void forget_room(State& state, Trial& trial);
 /// The running trial ends; if it was stopped for another one, that one waits for less.
 void room_was_made(State& state, const Trial& trial);
-/// Keeps slots for large trials that waited too long, and stops trials of lower priority.
-void make_room(Transition& t);
+/// Keeps slots for large trials that waited too long, and stops trials of lower priority. True when
+/// slots that were kept may be free now: placing goes on.
+bool make_room(Transition& t);
 
 // ---- submit.cc
 void on_submit(Transition& t, const SubmitSweep& event);

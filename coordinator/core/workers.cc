@@ -123,9 +123,8 @@ void refresh(State& state, const Worker& worker) {
   if (takes_work(state, worker)) {
     state.offers.set(offer_of(state, worker, {}));
   } else {
+    state.fewer_workers |= state.offers.find(worker.row.id) != nullptr;
     state.offers.erase(worker.row.id);
-    // Its share will not come, and what the others keep meanwhile is idle.
-    state.reservations_doubtful |= worker.reserved_for.valid();
   }
 }
 
@@ -157,6 +156,7 @@ void quarantine(Transition& t, Worker& worker, QuarantineCause cause, std::strin
   worker.row.quarantine_cause = cause;
   worker.row.quarantined_ms = t.now.wall_ms;
   worker.may_probe = false;
+  t.placement_changed = true;  // who waited for it to come back, for a checkpoint, waits no more
   t.touch(worker);
   t.event(EventKind::kWorkerQuarantined, about(worker), worker.row.quarantine);
   if (is_probed(worker)) {

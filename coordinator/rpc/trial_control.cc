@@ -27,6 +27,7 @@ using ControlCall = Call<v1::ControlTrialsResponse>;
 /// Trials to act on, ascending, and how the last attempt of each ended.
 struct Chosen {
   std::vector<TrialId> trials;
+  std::set<storage::TrialState> states;  ///< that they must be in; empty = any
   std::unordered_map<std::uint64_t, protocol::EndClass> end_classes;  // by trial, if there is one
 
   void add(const storage::TrialRow& row) {
@@ -97,6 +98,7 @@ Result<Filter> read_filter(const storage::Store& store, SweepId sweep,
 
 Result<Chosen> choose(const storage::Store& store, const Filter& filter) {
   Chosen chosen;
+  chosen.states = filter.states;
   storage::TrialQuery query;
   query.sweep = filter.sweep;
   if (filter.states.size() == 1) query.state = *filter.states.begin();
@@ -256,6 +258,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceImpl::ControlTrials(
         event.action = *action;
         event.dry_run = request.dry_run();
         event.priority = request.priority();
+        event.states = chosen->states;
         std::make_shared<TrialControl>(views_.engine(), call, std::move(event), *chosen)->go_on();
       });
 }

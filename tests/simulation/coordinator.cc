@@ -260,6 +260,15 @@ void Coordinator::wrap_searches(core::State& state) {
 void Coordinator::set_timer() {
   const std::uint64_t timer = ++timer_;
   const auto call_at_ms = driver_->call_at_ms();
+  for (std::size_t i = 0; i < core::kDeadlineKinds; ++i) {
+    const auto& all = state().deadlines.all(static_cast<core::DeadlineKind>(i));
+    if (!all.empty() && call_at_ms.value_or(all.begin()->first + 1) > all.begin()->first) {
+      c_.fail(
+          fmt::format("something of kind {} is due at {} ms, and the driver does not ask to be "
+                      "called for it",
+                      i, all.begin()->first));
+    }
+  }
   if (!call_at_ms) return;
   c_.after(*call_at_ms - read_clock().mono_ms, [this, timer] {
     if (timer == timer_) pump();

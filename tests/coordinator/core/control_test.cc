@@ -77,6 +77,18 @@ TEST(Control, CancelEndsQueuedTrialsAtOnceAndRunningOnesWhenTheyStopped) {
   EXPECT_EQ(h.control(SweepAction::kResume).status.code(), Code::kFailedPrecondition);
 }
 
+TEST(Control, OfTrialsChosenByTheirStateOnlyThoseAreMeantThatAreStillInIt) {
+  Harness h;
+  h.submit(two_trials());
+  h.connect("w1");
+  ControlTrials cancel{7, {TrialId{1}, TrialId{2}}, {}, TrialAction::kCancel, false};
+  cancel.states = {TrialState::kQueued};  // t1 began since the rows were read
+  h.step(cancel);
+  EXPECT_EQ(h.trial_state(1), TrialState::kRunning);
+  EXPECT_TRUE(h.sent<protocol::Stop>().empty());
+  EXPECT_EQ(h.trial_state(2), TrialState::kCancelled);
+}
+
 TEST(Control, CancelNeedsNoWorker) {
   Harness h;
   h.submit(two_trials());

@@ -230,6 +230,21 @@ TEST(Gang, WaitsWhenFewerThanItsLeastNumberCouldTakeIt) {
   EXPECT_EQ(h.workers_of(1), "w1 w2");
 }
 
+TEST(Gang, GoesOnWithFewerAsSoonAsOneThatCouldTakeItIsGone) {
+  Harness h;
+  SweepFile other;
+  other.name = "other";
+  other.resources = "cpus = 2";
+  const SessionId a = h.connect(hello("w1", 2));
+  h.submit(other);
+  ASSERT_EQ(h.workers_of(1), "w1");
+  h.connect(hello("w2", 2));
+  h.submit(gang_file("cpus = 2\nnodes = 2\nnodes_min = 1"));
+  EXPECT_EQ(h.workers_of(2), "") << "w1 is busy, and could take its part";
+  h.disconnect(a);
+  EXPECT_EQ(h.workers_of(2), "w2");
+}
+
 TEST(Gang, SlotsThatItDoesWithoutAreNotCountedForItsSweep) {
   Harness h;
   SweepFile gang = gang_file("cpus = 2\nnodes = 3\nnodes_min = 1");

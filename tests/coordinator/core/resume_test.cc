@@ -205,6 +205,49 @@ TEST(Resume, AfterAStartOverNewCheckpointsForgiveFailuresAgain) {
   EXPECT_TRUE(h.state.trials.at(TrialId{1}).failures.empty());
 }
 
+TEST(Resume, ATrialThatWaitsForItsCheckpointStartsWhenThatIsStored) {
+  Harness h;
+  h.submit({});
+  const SessionId w1 = h.connect(in_folder("w1", "f1", 1));
+  h.report(w1, h.live(1), 1,
+           {StartedReport{}, MetricReport{100, 64, {{"train_loss", 1.0}}},
+            CheckpointReport{100, "checkpoints/100", "abc", 1}});
+  h.disconnect(w1);
+  h.connect(in_folder("w2", "f2", 1));
+  for (int i = 0; i < 4; ++i) {
+    h.advance(10'000);
+    h.send(h.state.workers.at(WorkerId{2}).session, protocol::Heartbeat{});
+  }
+  ASSERT_EQ(h.trial_state(1), TrialState::kQueued) << "its lease ran out";
+  ASSERT_TRUE(h.state.deadlines.contains(DeadlineKind::kHolder, 1));
+  h.step(ArtifactsChanged{90, TrialId{1}, {{1, 100, "abc", 1}}});
+  EXPECT_EQ(h.workers_of(1), "w2") << "and nothing else has to happen";
+}
+
+TEST(Resume, ATrialThatWaitsForAnAbsentWorkerStartsWhenThatIsDrainedOrQuarantined) {
+  for (const bool drained : {true, false}) {
+    Harness h;
+    h.submit({});
+    const SessionId w1 = h.connect(in_folder("w1", "f1", 1));
+    h.report(w1, h.live(1), 1,
+             {StartedReport{}, MetricReport{100, 64, {{"train_loss", 1.0}}},
+              CheckpointReport{100, "checkpoints/100", "abc", 1}});
+    h.disconnect(w1);
+    h.connect(in_folder("w2", "f2", 1));
+    for (int i = 0; i < 4; ++i) {
+      h.advance(10'000);
+      h.send(h.state.workers.at(WorkerId{2}).session, protocol::Heartbeat{});
+    }
+    ASSERT_EQ(h.trial_state(1), TrialState::kQueued);
+    if (drained) {
+      h.step(DrainWorker{77, WorkerId{1}, 0});
+    } else {
+      h.step(QuarantineWorker{77, WorkerId{1}, "its disk is broken"});
+    }
+    EXPECT_EQ(h.workers_of(1), "w2") << "nobody waits for what will not come";
+  }
+}
+
 TEST(Resume, ATrialThatIsTriedAgainIsOfferedItsStoredCheckpoint) {
   for (const bool alone : {false, true}) {  // its sweep ends with it, or goes on
     Harness h;

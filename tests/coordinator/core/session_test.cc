@@ -52,8 +52,7 @@ TEST(Session, AClockThatIsFarOffIsMeasuredAndSaidOnce) {
   const auto said = [&] {
     int events = 0;
     const auto rows = h.store.events(0, 1'000).value();
-    for (const auto& row : rows)
-      events += row.kind == EventKind::kWorkerClock ? 1 : 0;
+    for (const auto& row : rows) events += row.kind == EventKind::kWorkerClock ? 1 : 0;
     return events;
   };
   EXPECT_EQ(skew(), std::nullopt) << "an earlier version does not say";
