@@ -256,8 +256,14 @@ void ArtifactStore::load(std::vector<std::string>* warnings) {
       entry.bytes = sum_of(found->second);
       entry.files = std::move(found->second);
       entry.whole = whole;
-      bytes_ = add(bytes_, entry.bytes);
-      entries_.insert_or_assign(std::move(found->first), std::move(entry));
+      const std::uint64_t bytes = entry.bytes;
+      const auto [there, is_new] = entries_.emplace(std::move(found->first), std::move(entry));
+      if (is_new) {
+        bytes_.add(bytes);
+      } else {  // whole and a part: what is whole counts, whichever was read first
+        there->second.whole = true;
+        warnings->push_back(folder_of(there->first) + kPart + " is passed by: it is whole beside");
+      }
     }
   }
 }
@@ -319,7 +325,7 @@ std::vector<TrialId> ArtifactStore::trials_with_parts() const {
 
 std::uint64_t ArtifactStore::bytes() const {
   const std::scoped_lock lock(mutex_);
-  return bytes_;
+  return bytes_.value();
 }
 
 std::optional<ArtifactStore::Entry> ArtifactStore::entry(const ArtifactKey& key) const {
@@ -343,9 +349,8 @@ void ArtifactStore::forget(const ArtifactKey& key) {
   const std::scoped_lock lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
+  bytes_.take(found->second.bytes);
   entries_.erase(found);
-  bytes_ = 0;
-  for (const auto& [other, entry] : entries_) bytes_ = add(bytes_, entry.bytes);
 }
 
 Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
@@ -360,10 +365,11 @@ Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
       is_new = !entries_.contains(key);
       if (is_new) {
         const std::uint64_t wanted = sum_of(files);
-        if (wanted > quota_bytes_ || bytes_ > quota_bytes_ - wanted) {
+        const std::uint64_t held_bytes = bytes_.value();
+        if (wanted > quota_bytes_ || held_bytes > quota_bytes_ - wanted) {
           return error(Code::kResourceExhausted,
                        fmt::format("the artifact store holds {} of {} MiB; {} MiB more do not fit",
-                                   bytes_ >> 20, quota_bytes_ >> 20, wanted >> 20));
+                                   held_bytes >> 20, quota_bytes_ >> 20, wanted >> 20));
         }
         if (std::string why = too_full(root_, wanted); !why.empty()) {
           return error(Code::kResourceExhausted, std::move(why));
@@ -371,7 +377,7 @@ Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
         Entry entry;
         entry.files = files;
         entry.bytes = wanted;
-        bytes_ += wanted;
+        bytes_.add(wanted);
         held.emplace();
         held->entry = entries_.emplace(key, std::move(entry)).first->second;
         held->busy = std::unique_lock(*held->entry.busy);  // nobody else has it yet
@@ -467,7 +473,14 @@ Status ArtifactStore::finish(const ArtifactKey& key) {
   }
   TAILOR_RETURN_IF_ERROR(sync_directory(part + "/data"));
   TAILOR_RETURN_IF_ERROR(sync_directory(part));
-  if (::rename(part.c_str(), folder.c_str()) != 0) return errno_status(errno, "rename", part);
+  if (::rename(part.c_str(), folder.c_str()) != 0) {
+    if (errno != ENOTEMPTY && errno != EEXIST) return errno_status(errno, "rename", part);
+    // What could not be read when the folder was opened: this is what it should have been.
+    std::error_code failure;
+    fs::remove_all(folder, failure);
+    if (failure) return errno_status(failure.value(), "remove", folder);
+    if (::rename(part.c_str(), folder.c_str()) != 0) return errno_status(errno, "rename", part);
+  }
   TAILOR_RETURN_IF_ERROR(sync_directory(folder.substr(0, folder.find_last_of('/'))));
   TAILOR_RETURN_IF_ERROR(sync_directory(root_));
   const std::scoped_lock lock(mutex_);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -97,12 +98,34 @@ struct PartAges {
 Garbage garbage_of(const std::vector<Artifact>& of_trial, const ArtifactNeeds& needs,
                    const PartAges& ages);
 
+/// A sum of sizes that others declared: exact for taking away again, and at most the greatest number
+/// for who asks.
+class ByteSum {
+ public:
+  void add(std::uint64_t bytes) {
+    low_ += bytes;
+    high_ += low_ < bytes ? 1 : 0;
+  }
+  /// REQUIRES: it was added.
+  void take(std::uint64_t bytes) {
+    high_ -= low_ < bytes ? 1 : 0;
+    low_ -= bytes;
+  }
+  std::uint64_t value() const {
+    return high_ > 0 ? std::numeric_limits<std::uint64_t>::max() : low_;
+  }
+
+ private:
+  std::uint64_t low_ = 0;
+  std::uint64_t high_ = 0;  // times that `low_` went around
+};
+
 class ArtifactStore {
  public:
   /// Makes ROOT if it is missing and reads what is there. `quota_bytes` bounds everything in it.
   /// The folder is locked for this process until destruction, and bears the name of `database`
   /// (ROOT/identity): nobody else can tell what is garbage in it. What is damaged or foreign is
-  /// named in `*warnings` and left alone. Errors: kAlreadyExists (another process has it), kAborted
+  /// named in `*warnings` and left alone, until an artifact is whole that has its name. Errors: kAlreadyExists (another process has it), kAborted
   /// (it is another database's), the system's reason.
   static Result<std::unique_ptr<ArtifactStore>> open(const std::string& root,
                                                      std::uint64_t quota_bytes,
@@ -171,7 +194,7 @@ class ArtifactStore {
   const FileLock lock_;
   mutable std::mutex mutex_;  // guards what follows
   std::map<ArtifactKey, Entry> entries_;
-  std::uint64_t bytes_ = 0;  // of all entries
+  ByteSum bytes_;  // of all entries
 };
 
 }  // namespace tailor::storage

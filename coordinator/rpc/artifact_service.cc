@@ -95,22 +95,34 @@ Result<storage::ArtifactStore*> ArtifactServiceImpl::store() const {
                "this coordinator keeps no checkpoints (artifacts_quota = 0)");
 }
 
-Status ArtifactServiceImpl::may_bring(const v1::ArtifactKey& key) const {
-  const TrialId trial{key.trial()};
+Result<storage::AttemptRow> ArtifactServiceImpl::attempt_of(TrialId trial, std::uint32_t number,
+                                                            FencingToken token) const {
   TAILOR_ASSIGN_OR_RETURN(const auto attempts, views_.store().attempts(trial));
   const auto attempt =
       std::find_if(attempts.begin(), attempts.end(), [&](const storage::AttemptRow& row) {
-        return row.id.number == key.attempt() && row.token == key.token();
+        return row.id.number == number && row.token == token;
       });
-  if (attempt == attempts.end()) {
-    return {Code::kPermissionDenied,
-            fmt::format("{}.{} has another token, or is no attempt of this coordinator",
-                        trial.to_string(), key.attempt())};
-  }
+  if (attempt != attempts.end()) return *attempt;
+  return error(Code::kPermissionDenied,
+               fmt::format("{}.{} has another token, or is no attempt of this coordinator",
+                           trial.to_string(), number));
+}
+
+Status ArtifactServiceImpl::may_read(TrialId trial, std::uint32_t number,
+                                     FencingToken token) const {
+  TAILOR_ASSIGN_OR_RETURN(const storage::AttemptRow attempt, attempt_of(trial, number, token));
+  if (attempt.state != storage::AttemptState::kEnded) return Status::ok();
+  return {Code::kPermissionDenied, fmt::format("{}.{} has ended", trial.to_string(), number)};
+}
+
+Status ArtifactServiceImpl::may_bring(const v1::ArtifactKey& key) const {
+  const TrialId trial{key.trial()};
+  TAILOR_ASSIGN_OR_RETURN(const storage::AttemptRow attempt,
+                          attempt_of(trial, key.attempt(), key.token()));
   TAILOR_ASSIGN_OR_RETURN(const auto checkpoints, views_.store().checkpoints(trial));
   const bool reported =
       std::any_of(checkpoints.begin(), checkpoints.end(), [&](const storage::CheckpointRow& row) {
-        return row.attempt == attempt->id && row.step == key.step() && row.sha256 == key.sha256();
+        return row.attempt == attempt.id && row.step == key.step() && row.sha256 == key.sha256();
       });
   if (reported) return Status::ok();
   return {Code::kNotFound, fmt::format("{}.{} has reported no such checkpoint of step {}",
@@ -251,13 +263,16 @@ grpc::ServerUnaryReactor* ArtifactServiceImpl::WriteChunk(Context*,
     call->finish(Status(Code::kInvalidArgument, "a chunk of more than 1 MiB"));
     return reactor;
   }
-  return answer(pool_, "WriteChunk", response, options_.on_call,
-                [this, request = *request]() -> Result<v1::WriteChunkResponse> {
-                  TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
-                  TAILOR_RETURN_IF_ERROR(artifacts->write(to_key(request.key()), request.file(),
-                                                          request.offset(), request.data()));
-                  return v1::WriteChunkResponse();
-                });
+  return answer(
+      pool_, "WriteChunk", response, options_.on_call,
+      [this, request = *request]() -> Result<v1::WriteChunkResponse> {
+        TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
+        TAILOR_RETURN_IF_ERROR(status_of(attempt_of(
+            TrialId{request.key().trial()}, request.key().attempt(), request.key().token())));
+        TAILOR_RETURN_IF_ERROR(artifacts->write(to_key(request.key()), request.file(),
+                                                request.offset(), request.data()));
+        return v1::WriteChunkResponse();
+      });
 }
 
 grpc::ServerUnaryReactor* ArtifactServiceImpl::FinishUpload(Context*,
@@ -276,34 +291,24 @@ grpc::ServerUnaryReactor* ArtifactServiceImpl::FinishUpload(Context*,
 
 grpc::ServerUnaryReactor* ArtifactServiceImpl::DescribeArtifact(
     Context*, const v1::DescribeArtifactRequest* request, v1::DescribeArtifactResponse* response) {
-  return answer(
-      pool_, "DescribeArtifact", response, options_.on_call,
-      [this, request = *request]() -> Result<v1::DescribeArtifactResponse> {
-        TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
-        const TrialId trial{request.trial()};
-        TAILOR_ASSIGN_OR_RETURN(
-            const bool live, views_.engine().ask([&](const core::State& state, core::Now) {
-              const auto found = state.trials.find(trial);
-              if (found == state.trials.end() || !found->second.live) return false;
-              const storage::AttemptRow& row = found->second.live->row;
-              return row.id.number == request.attempt() && row.token == request.token();
-            }));
-        if (!live) {
-          return error(Code::kPermissionDenied, fmt::format("{}.{} is not running under this token",
-                                                            trial.to_string(), request.attempt()));
-        }
-        const auto found = artifacts->find(trial, request.sha256());
-        if (!found) return error(Code::kNotFound, "this checkpoint is not stored any more");
-        TAILOR_ASSIGN_OR_RETURN(const auto files, artifacts->files(found->key));
-        v1::DescribeArtifactResponse out;
-        out.mutable_key()->set_trial(found->key.attempt.trial.value);
-        out.mutable_key()->set_attempt(found->key.attempt.number);
-        out.mutable_key()->set_token(found->key.generation << 40);
-        out.mutable_key()->set_step(found->key.step);
-        out.mutable_key()->set_sha256(found->key.sha256);
-        describe(files, &out);
-        return out;
-      });
+  return answer(pool_, "DescribeArtifact", response, options_.on_call,
+                [this, request = *request]() -> Result<v1::DescribeArtifactResponse> {
+                  TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
+                  const TrialId trial{request.trial()};
+                  TAILOR_RETURN_IF_ERROR(may_read(trial, request.attempt(), request.token()));
+                  const auto found = artifacts->find(trial, request.sha256());
+                  if (!found)
+                    return error(Code::kNotFound, "this checkpoint is not stored any more");
+                  TAILOR_ASSIGN_OR_RETURN(const auto files, artifacts->files(found->key));
+                  v1::DescribeArtifactResponse out;
+                  out.mutable_key()->set_trial(found->key.attempt.trial.value);
+                  out.mutable_key()->set_attempt(found->key.attempt.number);
+                  out.mutable_key()->set_token(found->key.generation << 40);
+                  out.mutable_key()->set_step(found->key.step);
+                  out.mutable_key()->set_sha256(found->key.sha256);
+                  describe(files, &out);
+                  return out;
+                });
 }
 
 grpc::ServerUnaryReactor* ArtifactServiceImpl::ReadChunk(Context*,
@@ -313,6 +318,8 @@ grpc::ServerUnaryReactor* ArtifactServiceImpl::ReadChunk(Context*,
       pool_, "ReadChunk", response, options_.on_call,
       [this, request = *request]() -> Result<v1::ReadChunkResponse> {
         TAILOR_ASSIGN_OR_RETURN(storage::ArtifactStore* const artifacts, store());
+        TAILOR_RETURN_IF_ERROR(may_read(TrialId{request.key().trial()}, request.reader_attempt(),
+                                        request.reader_token()));
         const std::size_t bytes_max = std::min<std::size_t>(request.bytes_max(), kChunkBytesMax);
         v1::ReadChunkResponse out;
         TAILOR_ASSIGN_OR_RETURN(

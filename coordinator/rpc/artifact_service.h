@@ -46,6 +46,11 @@ class ArtifactServiceImpl final : public v1::ArtifactService::CallbackService {
  private:
   /// Errors: kFailedPrecondition when the store is off.
   Result<storage::ArtifactStore*> store() const;
+  /// The attempt that has this number and this token. Errors: kPermissionDenied: there is none.
+  Result<storage::AttemptRow> attempt_of(TrialId trial, std::uint32_t number,
+                                         FencingToken token) const;
+  /// Errors: as `attempt_of`, also when the attempt has ended.
+  Status may_read(TrialId trial, std::uint32_t number, FencingToken token) const;
   /// Errors: kPermissionDenied, kNotFound, as the .proto says.
   Status may_bring(const v1::ArtifactKey& key) const;
   Result<storage::ArtifactStore::Progress> announce(const v1::BeginUploadRequest& request);

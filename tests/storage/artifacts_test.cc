@@ -179,6 +179,52 @@ TEST_F(ArtifactsTest, WhatIsDamagedIsNamedAndLeftAlone) {
   EXPECT_TRUE(fs::exists(folder_.file("artifacts/t2/odd/files.json")));
 }
 
+TEST_F(ArtifactsTest, WhatIsWholeTakesThePlaceOfWhatCouldNotBeRead) {
+  const Checkpoint it = checkpoint(1, 1, 7);
+  bring(it);
+  std::string folder;
+  for (const auto& at : fs::recursive_directory_iterator(folder_.file("artifacts"))) {
+    if (at.path().filename() == "files.json") folder = at.path().parent_path();
+  }
+  ASSERT_FALSE(folder.empty());
+  std::ofstream(folder + "/files.json") << "{";
+  reopen();
+  ASSERT_THAT(store_->list(), IsEmpty());
+  ASSERT_THAT(warnings_, SizeIs(1));
+  bring(it);
+  EXPECT_THAT(store_->list(), SizeIs(1));
+  warnings_.clear();
+  reopen();
+  EXPECT_THAT(store_->list(), SizeIs(1));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(ArtifactsTest, SumsOfSizesAreExactAlsoBeyondTheGreatestNumber) {
+  ByteSum sum;
+  const std::uint64_t half = std::uint64_t{1} << 63;
+  sum.add(5);
+  sum.add(half);
+  sum.add(half);
+  EXPECT_EQ(sum.value(), std::numeric_limits<std::uint64_t>::max());
+  sum.take(half);
+  EXPECT_EQ(sum.value(), half + 5);
+  sum.take(half);
+  EXPECT_EQ(sum.value(), 5u);
+}
+
+TEST_F(ArtifactsTest, WhatIsRemovedIsTakenFromTheSum) {
+  const Checkpoint a = checkpoint(1, 1, 7, 100), b = checkpoint(2, 1, 7, 50);
+  bring(a);
+  bring(b);
+  const std::uint64_t of_b = 50 + b.contents.at("manifest.json").size();
+  ASSERT_TRUE(store_->remove(a.key).is_ok());
+  EXPECT_EQ(store_->bytes(), of_b);
+  ASSERT_TRUE(store_->remove(a.key).is_ok()) << "again is nothing new";
+  EXPECT_EQ(store_->bytes(), of_b);
+  ASSERT_TRUE(store_->remove(b.key).is_ok());
+  EXPECT_EQ(store_->bytes(), 0u);
+}
+
 TEST_F(ArtifactsTest, PartsAreListedWithTheirTrialAndWhenTheyWereWritten) {
   const Checkpoint whole = checkpoint(1, 1, 1), part = checkpoint(1, 1, 2),
                    other = checkpoint(2, 1, 1);

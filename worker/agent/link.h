@@ -28,13 +28,15 @@ class CheckpointStore {
  public:
   using GiveUp = std::function<bool()>;
   virtual ~CheckpointStore() = default;
-  /// Brings the checkpoint in the report's folder. Errors: kUnavailable and kResourceExhausted
-  /// (later, perhaps); kFailedPrecondition, kUnimplemented (this coordinator keeps none); others:
-  /// this one cannot be brought.
+  /// Brings the checkpoint in the report's folder. Errors: kUnavailable, kResourceExhausted,
+  /// kDeadlineExceeded, kAborted, kDataLoss (it was changed on its way): later, perhaps;
+  /// kFailedPrecondition, kUnimplemented: this coordinator keeps none; others: this one cannot be
+  /// brought, kNotFound also when it is damaged here.
   virtual Status upload(const protocol::AttemptRef& ref, const protocol::CheckpointReport& report,
                         const GiveUp& give_up) = 0;
   /// Fetches a checkpoint of the trial of `ref`, the live attempt that needs it, into `folder`,
-  /// which must not exist: verified, synced, and there as a whole or not at all.
+  /// which must not exist: verified, synced, and there as a whole or not at all. Goes on with what
+  /// an earlier call for the same checkpoint has left beside it.
   virtual Status fetch(const protocol::AttemptRef& ref, const protocol::StoredCheckpoint& stored,
                        const std::string& folder, const GiveUp& give_up) = 0;
 };

@@ -474,7 +474,7 @@ void AgentLoop::run_effect(const StartTrainer& effect) {
   const std::string path = AttemptDirectory::path_of(config_.trials_dir, ref, first_rank);
   Attempt& attempt =
       adopt(std::make_shared<Files>(AttemptDirectory(path), std::move(note), config_.log_limits));
-  if (config_.checkpoints != nullptr && first_rank == 0 && !effect.assign.stored.empty()) {
+  if (config_.checkpoints && first_rank == 0 && !effect.assign.stored.empty()) {
     const auto fetch = [store = config_.checkpoints, trials = config_.trials_dir, ref,
                         stored = effect.assign.stored,
                         cancelled = attempt.cancelled](Files&) -> std::optional<AgentEvent> {

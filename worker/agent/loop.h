@@ -31,10 +31,11 @@ struct LoopConfig {
   std::string trials_dir;                    ///< absolute
   std::string trainer;                       ///< program, run as `trainer run DIR`
   std::string trainer_working_dir;           ///< "" = the daemon's: relative data paths start there
-  std::string cgroup_parent;               ///< where attempts get control groups; "" = they do not
-  LogLimits log_limits;                    ///< of each DIR/log, forwarded
-  CheckpointStore* checkpoints = nullptr;  ///< outlives the loop; null = there is none
-  std::int64_t upload_retry_ms = 2'000;    ///< after the first failure; doubles
+  std::string cgroup_parent;  ///< where attempts get control groups; "" = they do not
+  LogLimits log_limits;       ///< of each DIR/log, forwarded
+  /// Shared with threads that hang in a file system and are left behind; null = there is none.
+  std::shared_ptr<CheckpointStore> checkpoints;
+  std::int64_t upload_retry_ms = 2'000;  ///< after the first failure; doubles
   std::int64_t tick_ms = 100;
   /// A job on an attempt's files that takes longer than this hangs.
   std::int64_t files_limit_ms = 10'000;

@@ -94,6 +94,18 @@ void prune_once(const std::string& trials_dir, const PruneRules& rules) {
             {"mib", std::to_string(pruned->bytes >> 20)}});
 }
 
+/// What a worker that was killed while it fetched has left.
+void remove_old_fetches(const std::string& trials_dir) {
+  const Pruned removed = prune_fetches(trials_dir, SystemClock().wall_ms());
+  for (const std::string& failure : removed.failures) {
+    log_warn("worker", "cannot prune", {{"reason", failure}});
+  }
+  if (removed.checkpoints == 0) return;
+  log_info("worker", "removed checkpoints whose fetching was broken off",
+           {{"checkpoints", std::to_string(removed.checkpoints)},
+            {"mib", std::to_string(removed.bytes >> 20)}});
+}
+
 int run(WorkerConfig config) {
   const Status logging = init_logging(config.log_level);
   if (!logging) return refuse(logging, kUsage);
@@ -183,8 +195,8 @@ int run(WorkerConfig config) {
     };
   }
 
-  ArtifactClient checkpoints(config.coordinator, config.upload_rate_bytes);
-  loop_config.checkpoints = &checkpoints;
+  loop_config.checkpoints =
+      std::make_shared<ArtifactClient>(config.coordinator, config.upload_rate_bytes);
   const SystemClock clock;
   Mailbox mailbox;
   SessionClient session(config.coordinator,
@@ -209,6 +221,7 @@ int run(WorkerConfig config) {
   const Periodic pruner(
       [rules = PruneRules{config.prune_checkpoints_ms, config.prune_folders_ms},
        trials = config.trials_dir]() -> std::function<void()> {
+        remove_old_fetches(trials);
         if (rules.checkpoints_after_ms > 0 || rules.folders_after_ms > 0) prune_once(trials, rules);
         return {};
       },

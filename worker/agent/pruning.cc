@@ -130,21 +130,62 @@ std::vector<Checkpoint> superseded(const std::vector<Checkpoint>& checkpoints) {
   return rest;
 }
 
+bool remove(const fs::path& path, Pruned& pruned) {
+  const std::uint64_t bytes = bytes_below(path);
+  std::error_code failure;
+  fs::remove_all(path, failure);
+  if (failure) {
+    pruned.failures.push_back(errno_status(failure.value(), "remove", path.string()).message());
+    return false;
+  }
+  pruned.bytes += bytes;
+  return true;
+}
+
+/// When anything was last written to a folder without folders in it.
+WallMs written_ms(const fs::path& folder) {
+  WallMs latest = changed_ms(folder);
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    latest = std::max(latest, changed_ms(at->path()));
+  }
+  return latest;
+}
+
+/// Calls `visit` for each folder in `folder`, sorted by nothing; links are not followed.
+template <typename Visit>
+void for_each_folder(const fs::path& folder, const Visit& visit) {
+  std::vector<fs::path> found;
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    std::error_code ignored;
+    if (at->is_directory(ignored) && !at->is_symlink(ignored)) found.push_back(at->path());
+  }
+  for (const fs::path& path : found) visit(path);
+}
+
 }  // namespace
+
+Pruned prune_fetches(const std::string& trials_dir, WallMs now_ms) {
+  constexpr std::int64_t kLeftAfterMs = 24ll * 3'600'000;
+  Pruned pruned;
+  for_each_folder(trials_dir, [&](const fs::path& trial) {
+    if (!TrialId::parse(trial.filename().string())) return;
+    for_each_folder(trial, [&](const fs::path& attempt) {
+      for_each_folder(attempt / "checkpoints", [&](const fs::path& one) {
+        if (!one.filename().string().starts_with(kFetching)) return;
+        if (now_ms - written_ms(one) < kLeftAfterMs) return;
+        if (remove(one, pruned)) ++pruned.checkpoints;
+      });
+    });
+  });
+  return pruned;
+}
 
 Result<Pruned> prune(const std::string& trials_dir, const PruneRules& rules, WallMs now_ms) {
   Pruned pruned;
-  const auto remove = [&](const fs::path& path) {
-    const std::uint64_t bytes = bytes_below(path);
-    std::error_code failure;
-    fs::remove_all(path, failure);
-    if (failure) {
-      pruned.failures.push_back(errno_status(failure.value(), "remove", path.string()).message());
-      return false;
-    }
-    pruned.bytes += bytes;
-    return true;
-  };
   const auto is_old = [&](const TrialFolder& folder, std::int64_t after_ms) {
     return after_ms > 0 && now_ms - folder.changed_ms >= after_ms;
   };
@@ -157,7 +198,7 @@ Result<Pruned> prune(const std::string& trials_dir, const PruneRules& rules, Wal
     const TrialFolder folder = look(it->path());
     if (folder.in_use) continue;
     if (folder.completed() && is_old(folder, rules.folders_after_ms)) {
-      if (remove(folder.path)) ++pruned.folders;
+      if (remove(folder.path, pruned)) ++pruned.folders;
       continue;
     }
     if (!is_old(folder, rules.checkpoints_after_ms)) continue;
@@ -165,7 +206,7 @@ Result<Pruned> prune(const std::string& trials_dir, const PruneRules& rules, Wal
       const auto going =
           folder.completed() ? generation.checkpoints : superseded(generation.checkpoints);
       for (const Checkpoint& one : going) {
-        if (remove(one.path)) ++pruned.checkpoints;
+        if (remove(one.path, pruned)) ++pruned.checkpoints;
       }
     }
   }

@@ -31,4 +31,8 @@ struct Pruned {
 /// whatever worker) is passed by. Errors: the folder cannot be read.
 Result<Pruned> prune(const std::string& trials_dir, const PruneRules& rules, WallMs now_ms);
 
+/// Removes what fetches of checkpoints have left that were broken off and that nobody has written
+/// to for a day: an attempt that still wants one writes more often. `checkpoints` counts them.
+Pruned prune_fetches(const std::string& trials_dir, WallMs now_ms);
+
 }  // namespace tailor::agent

@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -36,13 +38,16 @@ constexpr auto kVerifyLimit = std::chrono::minutes(30);  // FinishUpload reads a
 class Pace {
  public:
   explicit Pace(std::uint64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}
-  void moved(std::size_t bytes) {
+  /// Returns when more may be moved, or soon after `give_up` says so: at a low rate one chunk is
+  /// worth a long time.
+  void moved(std::size_t bytes, const CheckpointStore::GiveUp& give_up) {
     if (bytes_per_s_ == 0) return;
     bytes_ += bytes;
-    const std::chrono::duration<double> due(static_cast<double>(bytes_) /
-                                            static_cast<double>(bytes_per_s_));
-    const std::chrono::duration<double> gone(steady_seconds() - begin_s_);
-    if (due > gone) std::this_thread::sleep_for(due - gone);
+    const double due_s = begin_s_ + static_cast<double>(bytes_) / static_cast<double>(bytes_per_s_);
+    for (double now_s = steady_seconds(); now_s < due_s && !give_up(); now_s = steady_seconds()) {
+      const std::chrono::duration<double> left(due_s - now_s);
+      std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(left, kLook));
+    }
   }
 
  private:
@@ -59,6 +64,43 @@ struct Descriptor {
 };
 
 const Status kGivenUp(Code::kCancelled, "given up");
+
+/// What is damaged on this disk does not get better by another try.
+Status damaged_here(const Status& status) {
+  return {Code::kNotFound, "the checkpoint here is damaged: " + status.message()};
+}
+
+/// Where a checkpoint is fetched to: `prefix` and the token of the attempt that needs it. What an
+/// attempt with a smaller token (an earlier one of the trial) has left there is gone on with; other
+/// leavings of earlier ones go.
+std::string part_folder(const std::string& parent, const std::string& prefix, FencingToken token) {
+  const std::string part = fmt::format("{}/{}{:x}", parent, prefix, token);
+  std::vector<std::string> earlier;
+  std::error_code failure;
+  for (fs::directory_iterator at(parent, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(kFetching)) continue;
+    const std::string_view digits = std::string_view(name).substr(name.rfind('-') + 1);
+    FencingToken its = 0;
+    const char* const last = digits.data() + digits.size();
+    const auto [stopped, bad] = std::from_chars(digits.data(), last, its, 16);
+    if (bad == std::errc() && stopped == last && its < token) earlier.push_back(name);
+  }
+  for (const std::string& name : earlier) {
+    const std::string path = parent + "/" + name;
+    const bool taken = name.starts_with(prefix) && !fs::exists(part, failure) &&
+                       ::rename(path.c_str(), part.c_str()) == 0;
+    if (!taken) fs::remove_all(path, failure);
+  }
+  return part;
+}
+
+/// A fetch that failed so may go on later where it ended.
+bool may_go_on(Code code) {
+  return code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+         code == Code::kResourceExhausted || code == Code::kAborted || code == Code::kCancelled;
+}
 
 }  // namespace
 
@@ -114,29 +156,56 @@ struct ArtifactClient::Impl {
       TAILOR_RETURN_IF_ERROR(
           status_of(call(&v1::ArtifactService::Stub::async::WriteChunk, request, give_up)));
       from += got;
-      pace.moved(got);
+      pace.moved(got, give_up);
     }
     return Status::ok();
   }
 
-  Status receive_file(const v1::ArtifactKey& key, const std::string& folder,
-                      const v1::ArtifactFile& file, Pace& pace, const GiveUp& give_up) {
-    if (file.name().empty() || file.name().find('/') != std::string::npos || file.name() == "..") {
+  /// Goes on where the file ends. What was there may be less than was written (a power cut): a file
+  /// that was gone on with and is not what was stored is received once more, from its beginning.
+  Status receive_file(const v1::ArtifactKey& key, const protocol::AttemptRef& reader,
+                      const std::string& folder, const v1::ArtifactFile& file, Pace& pace,
+                      const GiveUp& give_up) {
+    bool went_on = false;
+    const Status first = receive_rest(key, reader, folder, file, pace, give_up, went_on);
+    if (first.code() != Code::kDataLoss || !went_on) return first;
+    return receive_rest(key, reader, folder, file, pace, give_up, went_on);
+  }
+
+  /// One that is not what was stored is removed.
+  Status receive_rest(const v1::ArtifactKey& key, const protocol::AttemptRef& reader,
+                      const std::string& folder, const v1::ArtifactFile& file, Pace& pace,
+                      const GiveUp& give_up, bool& went_on) {
+    if (file.name().empty() || file.name().find('/') != std::string::npos || file.name() == "." ||
+        file.name() == "..") {
       return {Code::kDataLoss, "the coordinator names a file that is none"};
     }
     const std::string path = folder + "/" + file.name();
-    Descriptor out{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+    Descriptor out{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
     if (out.fd < 0) return errno_status(errno, "create", path);
-    for (std::uint64_t at = 0; at < file.bytes();) {
+    struct stat there {};
+    if (::fstat(out.fd, &there) != 0) return errno_status(errno, "measure", path);
+    auto at = static_cast<std::uint64_t>(there.st_size);
+    if (at > file.bytes()) {
+      if (::ftruncate(out.fd, 0) != 0) return errno_status(errno, "cut", path);
+      at = 0;
+    }
+    went_on = at > 0;
+    while (at < file.bytes()) {
       if (give_up()) return kGivenUp;
       v1::ReadChunkRequest request;
       *request.mutable_key() = key;
+      request.set_reader_attempt(reader.attempt.number);
+      request.set_reader_token(reader.token);
       request.set_file(file.name());
       request.set_offset(at);
       request.set_bytes_max(kChunkBytes);
       TAILOR_ASSIGN_OR_RETURN(const v1::ReadChunkResponse chunk,
                               call(&v1::ArtifactService::Stub::async::ReadChunk, request, give_up));
-      if (chunk.data().empty()) return {Code::kDataLoss, file.name() + " ends early"};
+      if (chunk.data().empty()) {
+        ::unlink(path.c_str());
+        return {Code::kDataLoss, file.name() + " ends early"};
+      }
       for (std::size_t done = 0; done < chunk.data().size();) {
         const ssize_t wrote =
             ::write(out.fd, chunk.data().data() + done, chunk.data().size() - done);
@@ -145,11 +214,12 @@ struct ArtifactClient::Impl {
         done += static_cast<std::size_t>(wrote);
       }
       at += chunk.data().size();
-      pace.moved(chunk.data().size());
+      pace.moved(chunk.data().size(), give_up);
     }
     if (::fsync(out.fd) != 0) return errno_status(errno, "sync", path);
     TAILOR_ASSIGN_OR_RETURN(const std::string hash, sha256_file(path));
     if (hash == file.sha256()) return Status::ok();
+    ::unlink(path.c_str());
     return {Code::kDataLoss, fmt::format("{} did not arrive as it was stored", file.name())};
   }
 };
@@ -167,8 +237,11 @@ ArtifactClient::~ArtifactClient() = default;
 
 Status ArtifactClient::upload(const protocol::AttemptRef& ref,
                               const protocol::CheckpointReport& report, const GiveUp& give_up) {
-  TAILOR_ASSIGN_OR_RETURN(const std::vector<CheckpointFile> files,
-                          checkpoint_files(report.path, report.sha256));
+  const auto here = checkpoint_files(report.path, report.sha256);
+  if (!here) {
+    return here.error().code() == Code::kDataLoss ? damaged_here(here.error()) : here.error();
+  }
+  const std::vector<CheckpointFile>& files = *here;
   v1::BeginUploadRequest begin;
   begin.mutable_key()->set_trial(ref.attempt.trial.value);
   begin.mutable_key()->set_attempt(ref.attempt.number);
@@ -193,8 +266,12 @@ Status ArtifactClient::upload(const protocol::AttemptRef& ref,
   }
   v1::FinishUploadRequest finish;
   *finish.mutable_key() = begin.key();
-  return status_of(
+  const Status finished = status_of(
       impl_->call(&v1::ArtifactService::Stub::async::FinishUpload, finish, give_up, kVerifyLimit));
+  if (finished.code() != Code::kDataLoss) return finished;
+  // Was it changed on its way, or is it not what the manifest says already here?
+  const Status whole = verify_checkpoint_files(report.path);
+  return whole ? finished : damaged_here(whole);
 }
 
 Status ArtifactClient::fetch(const protocol::AttemptRef& ref,
@@ -210,17 +287,18 @@ Status ArtifactClient::fetch(const protocol::AttemptRef& ref,
       impl_->call(&v1::ArtifactService::Stub::async::DescribeArtifact, request, give_up));
   const std::size_t slash = folder.find_last_of('/');
   const std::string parent = folder.substr(0, slash);
-  // A name that no trainer takes for a checkpoint.
-  const std::string part =
-      fmt::format("{}/{}{}-{:x}", parent, kFetching, folder.substr(slash + 1), ref.token);
+  // A name that no trainer takes for a checkpoint, of this checkpoint alone.
+  const std::string prefix =
+      fmt::format("{}{}-{}-", kFetching, folder.substr(slash + 1), stored.sha256.substr(0, 16));
+  const std::string part = part_folder(parent, prefix, ref.token);
   std::error_code failure;
-  fs::remove_all(part, failure);
   fs::create_directories(part, failure);
   if (failure) return errno_status(failure.value(), "create", part);
   const auto receive = [&]() -> Status {
     Pace pace(impl_->bytes_per_s);
     for (const v1::ArtifactFile& file : description.files()) {
-      TAILOR_RETURN_IF_ERROR(impl_->receive_file(description.key(), part, file, pace, give_up));
+      TAILOR_RETURN_IF_ERROR(
+          impl_->receive_file(description.key(), ref, part, file, pace, give_up));
     }
     // What was asked for, whatever the coordinator calls it.
     TAILOR_RETURN_IF_ERROR(status_of(checkpoint_files(part, stored.sha256)));
@@ -229,7 +307,7 @@ Status ArtifactClient::fetch(const protocol::AttemptRef& ref,
     return sync_directory(parent);
   };
   const Status received = receive();
-  if (!received) fs::remove_all(part, failure);
+  if (!received && !may_go_on(received.code())) fs::remove_all(part, failure);
   return received;
 }
 

@@ -49,11 +49,14 @@ class ArtifactServiceTest : public ::testing::Test {
     options.artifacts = artifacts_.get();
     options.on_call = [this](std::string_view method, Code code) {
       if (method == "WriteChunk" && code == Code::kCancelled) ++writes_left_;
+      if (method == "WriteChunk" && code == Code::kOk) ++writes_;
+      if (method == "ReadChunk" && code == Code::kOk) ++reads_;
     };
     server_ = std::move(*Server::start(*views_, options));
     const std::string address = "127.0.0.1:" + std::to_string(server_->port());
     channel_ = protocol::open_channel(address);
     workers_ = v1::WorkerService::NewStub(channel_);
+    address_ = address;
     client_ = std::make_unique<agent::ArtifactClient>(address, 0);
   }
   void stop() {
@@ -131,6 +134,9 @@ class ArtifactServiceTest : public ::testing::Test {
   std::unique_ptr<engine::Views> views_;
   std::unique_ptr<Server> server_;
   std::atomic<int> writes_left_ = 0;  // calls of WriteChunk whose caller left
+  std::atomic<int> writes_ = 0;       // chunks that were taken
+  std::atomic<int> reads_ = 0;        // chunks that were given
+  std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::WorkerService::Stub> workers_;
   std::unique_ptr<agent::ArtifactClient> client_;
@@ -284,9 +290,114 @@ TEST_F(ArtifactServiceTest, ADamagedFileIsNotBroughtAndAGivenUpTransferGoesOnLat
   ASSERT_TRUE(artifacts_->remove(artifacts_->list().at(0).key).is_ok());
   std::fstream(second.path + "/model", std::ios::in | std::ios::out).put('!');
   const Status refused = client_->upload(ref_, second, never);
-  EXPECT_EQ(refused.code(), Code::kDataLoss);
-  EXPECT_THAT(refused.message(), HasSubstr("model"));
+  EXPECT_EQ(refused.code(), Code::kNotFound) << "another try would send the same";
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("damaged"), HasSubstr("model")));
   EXPECT_THAT(artifacts_->list(), SizeIs(0));
+}
+
+TEST_F(ArtifactServiceTest, ADamagedManifestHereIsNotWorthAnotherTry) {
+  start(true);
+  run_a_trial();
+  std::ofstream(checkpoint_.path + "/manifest.json") << "{";
+  const Status refused = client_->upload(ref_, checkpoint_, never);
+  EXPECT_EQ(refused.code(), Code::kNotFound) << refused.message();
+}
+
+TEST_F(ArtifactServiceTest, ABrokenFetchGoesOnWhereItEndedAlsoForTheNextAttempt) {
+  start(true);
+  run_a_trial();
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  const protocol::StoredCheckpoint stored{1, 120, checkpoint_.sha256, 0};
+  const std::string checkpoints = folder_.file("elsewhere/checkpoints");
+  const std::string folder = checkpoints + "/000000120";
+  const Status broken = client_->fetch(ref_, stored, folder, [&] { return reads_ >= 3; });
+  ASSERT_EQ(broken.code(), Code::kCancelled) << broken.message();
+  // As an earlier attempt of the trial left it, and something older of another step.
+  ASSERT_EQ(std::distance(std::filesystem::directory_iterator(checkpoints), {}), 1);
+  const std::string part = std::filesystem::directory_iterator(checkpoints)->path();
+  const auto there = std::filesystem::file_size(part + "/model");
+  ASSERT_GE(there, 1u << 20) << "a chunk of it at least";
+  std::filesystem::rename(part, part.substr(0, part.rfind('-')) + "-0");
+  std::filesystem::create_directories(checkpoints + "/.fetch-000000100-0123456789abcdef-0");
+  const int before = reads_;
+  const Status status = client_->fetch(ref_, stored, folder, never);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  // In chunks of 1 MiB, and nothing of the manifest.
+  EXPECT_EQ(reads_ - before, static_cast<int>((kModelBytes - there + (1 << 20) - 1) >> 20));
+  EXPECT_EQ(read_file(folder + "/model").value(), read_file(checkpoint_.path + "/model").value());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(checkpoints), {}), 1)
+      << "nothing of a fetch is left";
+}
+
+TEST_F(ArtifactServiceTest, WhatABrokenFetchLeftAndADiskChangedIsFetchedAnew) {
+  start(true);
+  run_a_trial();
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  const protocol::StoredCheckpoint stored{1, 120, checkpoint_.sha256, 0};
+  const std::string folder = folder_.file("elsewhere/checkpoints/000000120");
+  ASSERT_FALSE(client_->fetch(ref_, stored, folder, [&] { return reads_ >= 3; }));
+  for (const auto& at : std::filesystem::recursive_directory_iterator(folder_.file("elsewhere"))) {
+    if (at.path().filename() == "model")
+      std::fstream(at.path(), std::ios::in | std::ios::out).put('!');
+  }
+  const Status status = client_->fetch(ref_, stored, folder, never);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_EQ(read_file(folder + "/model").value(), read_file(checkpoint_.path + "/model").value());
+}
+
+// At this rate a chunk takes 17 minutes.
+TEST_F(ArtifactServiceTest, ATransferThatIsHeldBackByItsRateIsGivenUpSoon) {
+  start(true);
+  run_a_trial();
+  agent::ArtifactClient slow(address_, 1024);
+  const double begin = steady_seconds();
+  EXPECT_EQ(slow.upload(ref_, checkpoint_, [&] { return writes_ >= 2; }).code(), Code::kCancelled);
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  const protocol::StoredCheckpoint stored{1, 120, checkpoint_.sha256, 0};
+  EXPECT_EQ(slow.fetch(ref_, stored, folder_.file("x/1"), [&] { return reads_ >= 2; }).code(),
+            Code::kCancelled);
+  EXPECT_LT(steady_seconds() - begin, 300);
+}
+
+TEST_F(ArtifactServiceTest, ChunksAreForTheAttemptsOfTheTrialAlone) {
+  start(true);
+  run_a_trial();
+  ASSERT_TRUE(client_->upload(ref_, checkpoint_, never).is_ok());
+  const auto artifacts = v1::ArtifactService::NewStub(channel_);
+  const auto read = [&](std::uint32_t attempt, FencingToken token) {
+    v1::ReadChunkRequest request;
+    request.mutable_key()->set_trial(ref_.attempt.trial.value);
+    request.mutable_key()->set_attempt(ref_.attempt.number);
+    request.mutable_key()->set_token(ref_.token);
+    request.mutable_key()->set_step(checkpoint_.step);
+    request.mutable_key()->set_sha256(checkpoint_.sha256);
+    request.set_file("model");
+    request.set_bytes_max(10);
+    request.set_reader_attempt(attempt);
+    request.set_reader_token(token);
+    grpc::ClientContext context;
+    v1::ReadChunkResponse response;
+    return artifacts->ReadChunk(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(read(ref_.attempt.number, ref_.token), grpc::StatusCode::OK);
+  EXPECT_EQ(read(0, 0), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(read(ref_.attempt.number, ref_.token + 1), grpc::StatusCode::PERMISSION_DENIED);
+  v1::WriteChunkRequest chunk;
+  chunk.mutable_key()->set_trial(ref_.attempt.trial.value);
+  chunk.mutable_key()->set_attempt(ref_.attempt.number);
+  chunk.mutable_key()->set_token(ref_.token + 1);  // of the same generation
+  chunk.mutable_key()->set_step(130);
+  chunk.mutable_key()->set_sha256(std::string(64, '1'));
+  chunk.set_file("model");
+  grpc::ClientContext context;
+  v1::WriteChunkResponse wrote;
+  EXPECT_EQ(artifacts->WriteChunk(&context, chunk, &wrote).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+  // Once it has ended it has nothing to resume.
+  send(protocol::Reports{
+      ref_, {{3, 3, protocol::EndReport{protocol::EndClass::kStopped, "again", 120, {}}}}});
+  wait_for_assign();
+  EXPECT_EQ(read(ref_.attempt.number, ref_.token), grpc::StatusCode::PERMISSION_DENIED);
 }
 
 /// Whoever opens a file for writing waits while somebody has a lease on it.

@@ -542,8 +542,9 @@ class FakeCheckpoints final : public CheckpointStore {
 };
 
 TEST_F(LoopTest, ACheckpointThatIsNotHereIsFetchedBeforeTheTrainerStarts) {
-  FakeCheckpoints store;
-  config_.checkpoints = &store;
+  const auto shared = std::make_shared<FakeCheckpoints>();
+  FakeCheckpoints& store = *shared;
+  config_.checkpoints = shared;
   start_daemon();
   protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
   assign.stored = {{1, 30, "damaged", 10}, {1, 20, "good", 10}};
@@ -565,8 +566,9 @@ TEST_F(LoopTest, ACheckpointThatIsNotHereIsFetchedBeforeTheTrainerStarts) {
 }
 
 TEST_F(LoopTest, ADamagedCheckpointHereDoesNotHideTheStoredOne) {
-  FakeCheckpoints store;
-  config_.checkpoints = &store;
+  const auto shared = std::make_shared<FakeCheckpoints>();
+  FakeCheckpoints& store = *shared;
+  config_.checkpoints = shared;
   start_daemon();
   protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
   assign.stored = {{1, 20, "good", 10}};
@@ -594,8 +596,9 @@ TEST_F(LoopTest, ADamagedCheckpointHereDoesNotHideTheStoredOne) {
 
 // A restored database gave the number to another trial.
 TEST_F(LoopTest, ACheckpointOfAnotherGenerationDoesNotHideTheStoredOne) {
-  FakeCheckpoints store;
-  config_.checkpoints = &store;
+  const auto shared = std::make_shared<FakeCheckpoints>();
+  FakeCheckpoints& store = *shared;
+  config_.checkpoints = shared;
   start_daemon();
   assign(kA, "c;steps=60;step_ms=1");
   ASSERT_TRUE(run_until([&] { return gone(kA); }));
@@ -609,9 +612,10 @@ TEST_F(LoopTest, ACheckpointOfAnotherGenerationDoesNotHideTheStoredOne) {
 }
 
 TEST_F(LoopTest, ACoordinatorThatIsAwayDuringAFetchCostsATrialNothing) {
-  FakeCheckpoints store;
+  const auto shared = std::make_shared<FakeCheckpoints>();
+  FakeCheckpoints& store = *shared;
   store.away = 2;
-  config_.checkpoints = &store;
+  config_.checkpoints = shared;
   start_daemon();
   protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
   assign.stored = {{1, 20, "good", 10}};
@@ -624,9 +628,10 @@ TEST_F(LoopTest, ACoordinatorThatIsAwayDuringAFetchCostsATrialNothing) {
 }
 
 TEST_F(LoopTest, AStopEndsTheWaitForACoordinatorThatIsAway) {
-  FakeCheckpoints store;
+  const auto shared = std::make_shared<FakeCheckpoints>();
+  FakeCheckpoints& store = *shared;
   store.away = 1'000'000;
-  config_.checkpoints = &store;
+  config_.checkpoints = shared;
   start_daemon();
   protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
   assign.stored = {{1, 20, "good", 10}};
@@ -638,9 +643,10 @@ TEST_F(LoopTest, AStopEndsTheWaitForACoordinatorThatIsAway) {
 }
 
 TEST_F(LoopTest, AStopEndsTheFetchingOfACheckpoint) {
-  FakeCheckpoints store;
+  const auto shared = std::make_shared<FakeCheckpoints>();
+  FakeCheckpoints& store = *shared;
   store.hangs = true;
-  config_.checkpoints = &store;
+  config_.checkpoints = shared;
   start_daemon();
   protocol::Assign assign = assignment(kB, "c;steps=40;step_ms=1");
   assign.stored = {{1, 20, "good", 10}};

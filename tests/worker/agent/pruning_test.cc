@@ -54,6 +54,21 @@ class PruningTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(PruningTest, WhatABrokenFetchLeftGoesAfterADayAndNothingElse) {
+  attempt("t1/1", EndClass::kStopped, {10}, "worker.json");
+  const std::string left = "t1/1/checkpoints/.fetch-000000050-0123456789abcdef-1f";
+  fs::create_directories(folder_.file(left));
+  std::ofstream(folder_.file(left + "/model")) << "123";
+  const WallMs now = SystemClock().wall_ms();
+  EXPECT_EQ(prune_fetches(folder_.path(), now + kDay / 2).checkpoints, 0u) << "it may go on";
+  EXPECT_TRUE(exists(left));
+  const Pruned pruned = prune_fetches(folder_.path(), now + 2 * kDay);
+  EXPECT_EQ(pruned.checkpoints, 1u);
+  EXPECT_EQ(pruned.bytes, 3u);
+  EXPECT_FALSE(exists(left));
+  EXPECT_TRUE(exists("t1/1/checkpoints/10"));
+}
+
 TEST_F(PruningTest, KeepsTheNewestCheckpointOfATrialThatMayGoOn) {
   attempt("t1/1", EndClass::kInfrastructure, {10, 20});
   attempt("t1/2", EndClass::kStopped, {20, 30});

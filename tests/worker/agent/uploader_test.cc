@@ -52,9 +52,11 @@ class FakeStore final : public CheckpointStore {
 
 class UploaderTest : public testing::Test {
  protected:
-  void start() {
+  void start(std::int64_t retry_ms = 1) {
+    // The fixture outlives the uploader, whose uploads all end.
+    const std::shared_ptr<CheckpointStore> store(&store_, [](CheckpointStore*) {});
     uploader_ = std::make_unique<Uploader>(
-        &store_, 1, [this](const protocol::AttemptRef& ref, std::int64_t step) {
+        store, retry_ms, [this](const protocol::AttemptRef& ref, std::int64_t step) {
           const std::scoped_lock lock(store_.mutex);
           store_.over.push_back({ref.attempt.trial.value, step});
           store_.changed.notify_all();
@@ -117,6 +119,90 @@ TEST_F(UploaderTest, WhatMayRecoverIsTriedAgainAndWhatMayNotIsLetGo) {
   post(3, 10);
   ASSERT_TRUE(await([&] { return store_.over.size() == 3; }));
   EXPECT_EQ(store_.tried.size(), 5u) << "once each";
+}
+
+constexpr std::int64_t kHourMs = 3'600'000;
+
+TEST_F(UploaderTest, OneThatWaitsForItsNextTryHoldsUpNoOther) {
+  for (const Code code : {Code::kDataLoss, Code::kResourceExhausted, Code::kUnavailable}) {
+    store_.answers = {{code, "not now"}};
+    store_.tried.clear();
+    store_.over.clear();
+    start(kHourMs);
+    post(1, 10);
+    ASSERT_TRUE(await([&] { return store_.tried.size() == 1; }));
+    post(2, 10);
+    post(3, 10);
+    ASSERT_TRUE(await([&] { return store_.over.size() == 2; })) << code_name(code);
+    EXPECT_THAT(store_.over, testing::UnorderedElementsAre(Step{2, 10}, Step{3, 10}));
+    uploader_.reset();
+  }
+}
+
+TEST_F(UploaderTest, ANewerOneDoesNotWaitForTheNextTryOfTheOneItReplaces) {
+  store_.answers = {{Code::kResourceExhausted, "full"}};
+  start(kHourMs);
+  post(1, 10);
+  ASSERT_TRUE(await([&] { return store_.tried.size() == 1; }));
+  post(1, 20);
+  ASSERT_TRUE(await([&] { return store_.over.size() == 2; }));
+  EXPECT_THAT(store_.tried, ElementsAre(Step{1, 10}, Step{1, 20}));
+  EXPECT_THAT(store_.over, testing::UnorderedElementsAre(Step{1, 10}, Step{1, 20}));
+}
+
+/// A file system that hangs: an upload that gives up for nobody, until it is let go.
+struct Hang {
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool reached = false;
+  bool let_go = false;
+  bool store_gone = false;
+};
+class HungStore final : public CheckpointStore {
+ public:
+  explicit HungStore(std::shared_ptr<Hang> hang) : hang_(std::move(hang)) {}
+  ~HungStore() override {
+    const std::scoped_lock lock(hang_->mutex);
+    hang_->store_gone = true;
+    hang_->changed.notify_all();
+  }
+  Status upload(const protocol::AttemptRef&, const protocol::CheckpointReport&,
+                const GiveUp& give_up) override {
+    std::unique_lock lock(hang_->mutex);
+    hang_->reached = true;
+    hang_->changed.notify_all();
+    hang_->changed.wait(lock, [this] { return hang_->let_go; });
+    EXPECT_TRUE(give_up()) << "what it asks is still there";
+    return {Code::kUnavailable, "hung"};
+  }
+  Status fetch(const protocol::AttemptRef&, const protocol::StoredCheckpoint&, const std::string&,
+               const GiveUp&) override {
+    return {Code::kUnimplemented, "not here"};
+  }
+
+ private:
+  const std::shared_ptr<Hang> hang_;
+};
+
+TEST(Uploader, EndsWhenItsFileSystemHangsAndLeavesTheStoreToTheThread) {
+  const auto hang = std::make_shared<Hang>();
+  int over = 0;
+  auto uploader =
+      std::make_unique<Uploader>(std::make_shared<HungStore>(hang), 1,
+                                 [&](const protocol::AttemptRef&, std::int64_t) { ++over; });
+  uploader->post(attempt_ref(1), {1, "", "", 0});
+  std::unique_lock lock(hang->mutex);
+  ASSERT_TRUE(
+      hang->changed.wait_for(lock, std::chrono::seconds(60), [&] { return hang->reached; }));
+  lock.unlock();
+  uploader.reset();  // ends, though the upload does not
+  lock.lock();
+  EXPECT_FALSE(hang->store_gone);
+  hang->let_go = true;
+  hang->changed.notify_all();
+  ASSERT_TRUE(
+      hang->changed.wait_for(lock, std::chrono::seconds(60), [&] { return hang->store_gone; }));
+  EXPECT_EQ(over, 0) << "nobody is told any more";
 }
 
 TEST_F(UploaderTest, EndsWhileAnUploadHangs) {
