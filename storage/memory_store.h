@@ -18,7 +18,7 @@
 
 namespace tailor::storage {
 
-class MemoryStore final : public Store {
+class MemoryStore : public Store {
  public:
   /// The next `count` commits fail with `status` and change nothing. REQUIRES: status is not ok.
   void fail_next_commits(Status status, std::uint64_t count = 1);

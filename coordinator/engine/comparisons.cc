@@ -20,6 +20,7 @@ namespace {
 /// Tables that are kept: one of 10,000 candidates x 25 seeds takes 10 MB.
 constexpr std::size_t kTablesMax = 8;
 constexpr std::uint64_t kTrialsPage = 10'000;
+constexpr std::size_t kRenewalsMax = 64;
 
 std::string text_in(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
@@ -129,6 +130,8 @@ Result<analysis::ScalingDesign> design_of(const sweep::Spec& spec,
 
 }  // namespace
 
+Comparisons::Comparisons(const storage::Store& store) : store_(store), renewals_(1, kRenewalsMax) {}
+
 std::uint64_t Comparisons::computed() const {
   const std::scoped_lock lock(mutex_);
   return computed_;
@@ -223,6 +226,7 @@ Result<Comparisons::Known<Table>> Comparisons::known(const Entries<Table>& entri
       if (entry.sweep == sweep && entry.baseline == baseline && entry.objective == objective) {
         known.table = entry.table;
         ended_ms = entry.ended_ms;
+        known.read_ms = entry.read_ms;
       }
     }
   }
@@ -245,6 +249,7 @@ Result<std::shared_ptr<const Table>> Comparisons::get_or_compute(Entries<Table>&
   // Whoever had the lock before may have computed just this one.
   TAILOR_ASSIGN_OR_RETURN(now, known(entries, sweep, baseline, objective));
   if (now.holds) return now.table;
+  const MonotonicMs read_ms = clock_.now_ms();
   // The event first: what happens while the rows are read makes the table old, not wrong.
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t as_of,
                           newest_event(sweep, now.table == nullptr ? 0 : now.table->as_of));
@@ -253,7 +258,7 @@ Result<std::shared_ptr<const Table>> Comparisons::get_or_compute(Entries<Table>&
   fresh.as_of = as_of;
   auto table = std::make_shared<const Table>(std::move(fresh));
   keep(entries, Entry<Table>{sweep, std::string(baseline), std::string(objective),
-                             row ? row->ended_ms : 0, table});
+                             row ? row->ended_ms : 0, table, read_ms});
   return table;
 }
 
@@ -261,6 +266,48 @@ Result<std::shared_ptr<const analysis::ComparisonTable>> Comparisons::get(
     SweepId sweep, std::string_view baseline, std::string_view objective) {
   return get_or_compute(entries_, sweep, baseline, objective,
                         [&] { return compute(sweep, baseline, objective); });
+}
+
+Comparisons::Renewed Comparisons::renew(SweepId sweep, std::string_view baseline,
+                                        std::string_view objective) {
+  const std::tuple key(sweep, std::string(baseline), std::string(objective));
+  const std::scoped_lock lock(mutex_);
+  const auto under_way = renewing_.find(key);
+  if (under_way != renewing_.end()) return under_way->second;
+  const auto promise = std::make_shared<std::promise<Status>>();
+  Renewed renewed = promise->get_future().share();
+  const bool posted = renewals_.post([this, key, promise] {
+    const auto& [id, of, what] = key;
+    const auto made = get(id, of, what);
+    {
+      const std::scoped_lock done(mutex_);
+      renewing_.erase(key);
+    }
+    promise->set_value(status_of(made));
+  });
+  if (!posted) return {};
+  renewing_.emplace(key, renewed);
+  return renewed;
+}
+
+Result<Comparisons::Kept> Comparisons::get_or_kept(SweepId sweep, std::string_view baseline,
+                                                   std::string_view objective,
+                                                   std::chrono::milliseconds patience) {
+  const auto kept = [this](const Known<analysis::ComparisonTable>& now) {
+    return Kept{now.table, now.holds, clock_.now_ms() - now.read_ms};
+  };
+  TAILOR_ASSIGN_OR_RETURN(auto now, known(entries_, sweep, baseline, objective));
+  if (now.holds) return kept(now);
+  if (now.table == nullptr) {
+    TAILOR_ASSIGN_OR_RETURN(auto table, get(sweep, baseline, objective));
+    return Kept{std::move(table), true, 0};
+  }
+  const Renewed renewed = renew(sweep, baseline, objective);
+  if (!renewed.valid() || renewed.wait_for(patience) != std::future_status::ready) return kept(now);
+  TAILOR_RETURN_IF_ERROR(Status(renewed.get()));
+  TAILOR_ASSIGN_OR_RETURN(auto fresh, known(entries_, sweep, baseline, objective));
+  // Others' tables may have taken its place meanwhile.
+  return kept(fresh.table == nullptr ? now : fresh);
 }
 
 Result<std::shared_ptr<const analysis::ScalingTable>> Comparisons::scaling(

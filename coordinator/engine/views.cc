@@ -299,8 +299,7 @@ Result<LogPiece> Views::log_tail(TrialId trial, std::size_t bytes_max) const {
   return log(trial, attempts.empty() ? 0 : attempts.back().id.number, offset, bytes_max);
 }
 
-Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
-    SweepId sweep, std::string_view baseline, std::string_view objective) const {
+Result<std::string> Views::chosen_baseline(SweepId sweep, std::string_view baseline) const {
   std::string chosen(baseline);
   TAILOR_ASSIGN_OR_RETURN(const SweepView view, this->sweep(sweep));
   if (chosen.empty()) chosen = view.baseline;
@@ -309,7 +308,20 @@ Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
                  fmt::format("sweep {} has no candidate to compare{}{}", sweep.to_string(),
                              view.message.empty() ? " yet" : ": ", view.message));
   }
+  return chosen;
+}
+
+Result<std::shared_ptr<const analysis::ComparisonTable>> Views::compare(
+    SweepId sweep, std::string_view baseline, std::string_view objective) const {
+  TAILOR_ASSIGN_OR_RETURN(const std::string chosen, chosen_baseline(sweep, baseline));
   return comparisons_.get(sweep, chosen, objective);
+}
+
+Result<Comparisons::Kept> Views::compare_soon(SweepId sweep, std::string_view baseline,
+                                              std::string_view objective) const {
+  constexpr std::chrono::milliseconds kPatience(100);
+  TAILOR_ASSIGN_OR_RETURN(const std::string chosen, chosen_baseline(sweep, baseline));
+  return comparisons_.get_or_kept(sweep, chosen, objective, kPatience);
 }
 
 Result<std::shared_ptr<const analysis::ScalingTable>> Views::scaling(

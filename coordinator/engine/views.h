@@ -110,6 +110,10 @@ class Views {
   /// others' tables before it (`Comparisons`): not for threads that answer health.
   Result<std::shared_ptr<const analysis::ComparisonTable>> compare(
       SweepId sweep, std::string_view baseline, std::string_view objective) const;
+  /// The same for people who look: at once, or nearly, where a table is kept, though it may be
+  /// older than the newest results (`Comparisons::get_or_kept`).
+  Result<Comparisons::Kept> compare_soon(SweepId sweep, std::string_view baseline,
+                                         std::string_view objective) const;
   /// The scaling comparison; `baseline` is a family, "" = the file's. As `compare` otherwise.
   Result<std::shared_ptr<const analysis::ScalingTable>> scaling(SweepId sweep,
                                                                 std::string_view baseline,
@@ -121,6 +125,8 @@ class Views {
   Totals totals() const;
 
  private:
+  /// The baseline that is meant. Errors: as `compare`.
+  Result<std::string> chosen_baseline(SweepId sweep, std::string_view baseline) const;
   /// What a list of trials shows of a candidate.
   struct CandidateName {
     std::string name;

@@ -31,9 +31,11 @@ constexpr Route kRoutes[] = {
     {"GET", "/api/v1/series", "trial metric points", get_series,
      "a curve, thinned to about so many points (500; at most 10,000)"},
     {"GET", "/api/v1/compare",
-     "sweep baseline objective order descending offset limit differences ratio_to", get_compare,
+     "sweep baseline objective order descending offset limit differences ratio_to fresh",
+     get_compare,
      "a page of the paired differences from a baseline, 100 kB at most: next_offset tells the "
-     "next"},
+     "next. A table that takes long is the last one with its age (current, age_ms); fresh=1 waits "
+     "for a new one"},
     {"GET", "/api/v1/scaling", "sweep baseline objective", get_scaling,
      "of a sweep with [scaling]: the law over sizes of each family, and its compute-efficiency "
      "gain"},

@@ -1,4 +1,6 @@
 // Sweeps and their comparison.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -62,11 +64,27 @@ Result<Json> get_compare(const engine::Views& views, const Arguments& arguments)
   TAILOR_ASSIGN_OR_RETURN(const std::uint64_t differences, number_of(request, "differences", 1, 1));
   page.differences = differences != 0;
   TAILOR_ASSIGN_OR_RETURN(const SweepId id, views.find_sweep(text_of(request, "sweep")));
-  TAILOR_ASSIGN_OR_RETURN(const auto table, views.compare(id, text_of(request, "baseline"),
-                                                          text_of(request, "objective")));
+  TAILOR_ASSIGN_OR_RETURN(const std::uint64_t fresh, number_of(request, "fresh", 0, 1));
+  engine::Comparisons::Kept kept;
+  if (fresh != 0) {
+    TAILOR_ASSIGN_OR_RETURN(
+        kept.table, views.compare(id, text_of(request, "baseline"), text_of(request, "objective")));
+  } else {
+    TAILOR_ASSIGN_OR_RETURN(
+        kept, views.compare_soon(id, text_of(request, "baseline"), text_of(request, "objective")));
+  }
   TAILOR_ASSIGN_OR_RETURN(page.ratio_to,
-                          analysis::find_ratio(*table, text_of(request, "ratio_to")));
-  return to_json(*table, analysis::page_of(*table, page));
+                          analysis::find_ratio(*kept.table, text_of(request, "ratio_to")));
+  Json out = to_json(*kept.table, analysis::page_of(*kept.table, page));
+  out["current"] = kept.current;
+  out["age_ms"] = kept.age_ms;
+  if (!kept.current) {
+    out["notes"].push_back(
+        fmt::format("this table was computed {:.1f} s ago, and more has happened to the sweep "
+                    "since: a new one is being computed (ask again, or with fresh=1 wait for it)",
+                    static_cast<double>(kept.age_ms) / 1000.0));
+  }
+  return out;
 }
 
 Result<Json> get_scaling(const engine::Views& views, const Arguments& arguments) {

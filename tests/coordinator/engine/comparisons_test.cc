@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -74,7 +77,30 @@ class ComparisonsTest : public ::testing::Test {
     ASSERT_TRUE(store_.commit(std::vector<Mutation>{event}).is_ok());
   }
 
-  storage::MemoryStore store_;
+  /// Reading the candidates, the first thing that a table needs, waits while it is held back.
+  class SlowStore final : public storage::MemoryStore {
+   public:
+    void hold_back() { set(true); }
+    void let_go() { set(false); }
+    Result<std::vector<storage::CandidateRow>> candidates(SweepId sweep) const override {
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return !held_; });
+      }
+      return MemoryStore::candidates(sweep);
+    }
+
+   private:
+    void set(bool held) {
+      const std::scoped_lock lock(mutex_);
+      held_ = held;
+      changed_.notify_all();
+    }
+    mutable std::mutex mutex_;  // guards: held_
+    mutable std::condition_variable changed_;
+    bool held_ = false;
+  };
+  SlowStore store_;
   Comparisons comparisons_{store_};
 };
 
@@ -132,6 +158,33 @@ TEST_F(ComparisonsTest, WhoAsksForTheSameAtOnceWaitsForOneTable) {
   }
   threads.clear();
   EXPECT_EQ(comparisons_.computed(), 1u);
+}
+
+TEST_F(ComparisonsTest, WhoLooksGetsTheKeptTableWithItsAgeWhileANewOneIsMade) {
+  fill(2, 3);
+  const std::chrono::milliseconds none(0);
+  const std::chrono::milliseconds long_enough(60'000);
+  const auto first = comparisons_.get_or_kept(SweepId{1}, "c0", "", none).value();
+  EXPECT_TRUE(first.current) << "there was none to give: it waited";
+  EXPECT_TRUE(comparisons_.get_or_kept(SweepId{1}, "c0", "", none)->current);
+  std::vector<Mutation> batch;
+  add(batch, 100, 1, 4, "data");
+  add(batch, 101, 0, 4, "data");
+  ASSERT_TRUE(store_.commit(batch).is_ok());
+  happen();
+  store_.hold_back();
+  const auto old = comparisons_.get_or_kept(SweepId{1}, "c0", "", none).value();
+  EXPECT_FALSE(old.current);
+  EXPECT_EQ(old.table, first.table);
+  EXPECT_GE(old.age_ms, 0);
+  EXPECT_FALSE(comparisons_.get_or_kept(SweepId{1}, "c0", "", none)->current) << "nobody waits";
+  store_.let_go();
+  const auto fresh = comparisons_.get_or_kept(SweepId{1}, "c0", "", long_enough).value();
+  EXPECT_TRUE(fresh.current);
+  EXPECT_EQ(fresh.table->rows[1].paired.n, 4u);
+  EXPECT_EQ(comparisons_.computed(), 2u) << "both asked for one";
+  EXPECT_EQ(comparisons_.get_or_kept(SweepId{1}, "none", "", none).error().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(ComparisonsTest, OnlyTheNewestTablesAreKept) {
