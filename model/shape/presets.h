@@ -1,4 +1,5 @@
-// Named starting points: the scales of the hourglass study (science.md 1.4).
+// Named starting points: the scales of the hourglass study (science.md 1.4), and of the study of
+// width schedules, for which shapes had to be chosen (presets.cc says how).
 //
 // The published names count the body only; that they equal 16 d^2 L (d_ff = 4 d) or 12 d^2 L
 // (d_ff = 8 d / 3) is an inference, so both readings are here where the second has whole widths.

@@ -38,6 +38,24 @@ TEST(Presets, TheScalesHaveTheAttentionAndFfnCountsOfTheBrief) {
   EXPECT_EQ(narrow.layers.size(), 16u);
 }
 
+TEST(Presets, ThoseOfTheScheduleStudyHaveTheTotalThatTheyAreNamedAfter) {
+  // Totals by hand: 4 d^2 L + 3 d d_ff L + 50,304 d + (2 L + 1) d of norms.
+  struct Row {
+    const char* name;
+    double named_millions;
+    std::int64_t total;
+  };
+  const Row rows[] = {{"conv-128m", 128, 28'311'552 + 60'162'048 + 38'633'472 + 19'200},
+                      {"conv-256m", 256, 67'108'864 + 138'412'032 + 51'511'296 + 33'792},
+                      {"conv-440m", 440, 127'401'984 + 254'803'968 + 57'950'208 + 56'448}};
+  for (const Row& row : rows) {
+    const Counts counts = count_parameters(preset_architecture(find_preset(row.name).value()));
+    EXPECT_EQ(counts.total, row.total) << row.name;
+    EXPECT_NEAR(static_cast<double>(counts.total) / 1e6, row.named_millions,
+                0.01 * row.named_millions);
+  }
+}
+
 TEST(Presets, AnUnknownNameIsAnsweredWithTheNearest) {
   const auto preset = find_preset("conv-113m-4");
   ASSERT_FALSE(preset.has_value());
