@@ -95,6 +95,67 @@ Result<ScalingFile> read_scaling(ConfigTable& root) {
   return out;
 }
 
+std::string calibration_name(std::int32_t layer, double factor) {
+  return fmt::format("layer {} x {}", layer, factor);
+}
+
+Result<std::optional<CalibrateFile>> read_calibrate(ConfigTable& root) {
+  auto table = root.table("calibrate");
+  if (!table) return std::optional<CalibrateFile>();
+  const std::string base = table->string("candidate").value_or("");
+  const auto layers = table->value("layers");
+  const auto factors = table->value("factors");
+  const Status status = table->finish();
+  if (!status.is_ok()) return error(status);
+  if (!factors) {
+    table->fail("`calibrate.factors` is missing; such as [0.25, 0.5, 2.0], of a layer's width");
+    return std::optional<CalibrateFile>();
+  }
+  CalibrateFile out{base, {}, {}, *factors};
+  if (layers && layers->kind() == ConfigValue::Kind::kArray) {
+    for (const ConfigValue& item : layers->as_array()) {
+      const auto layer = item.as_integer();
+      if (!layer) return std::optional<CalibrateFile>();
+      const auto number = static_cast<std::int32_t>(*layer);
+      if (number != *layer || number < 0 ||
+          std::find(out.layers.begin(), out.layers.end(), number) != out.layers.end()) {
+        item.fail(
+            fmt::format("`calibrate.layers` has {}; allowed: layers from 0, each once", *layer));
+        return std::optional<CalibrateFile>();
+      }
+      out.layers.push_back(number);
+    }
+  } else if (layers && layers->as_string().value_or("all") != "all") {
+    layers->fail("`calibrate.layers` must be \"all\" or a list of layers from 0");
+  }
+  for (const ConfigValue& item : factors->as_array()) {
+    const auto factor = item.as_float();
+    if (!factor) return std::optional<CalibrateFile>();
+    const bool again =
+        std::find(out.factors.begin(), out.factors.end(), *factor) != out.factors.end();
+    if (!(*factor >= 0.01 && *factor <= 100) || *factor == 1 || again) {
+      item.fail(fmt::format(
+          "`calibrate.factors` has {}{}; allowed: 0.01 to 100, without 1 (the base itself)",
+          *factor, again ? " twice" : ""));
+      return std::optional<CalibrateFile>();
+    }
+    out.factors.push_back(*factor);
+  }
+  if (out.factors.size() < 2) {
+    factors->fail(
+        "`calibrate.factors` needs two entries at least: an exponent cannot be fitted to less; "
+        "three, so four widths with the base's, test the form of the law");
+  }
+  return std::optional<CalibrateFile>(std::move(out));
+}
+
+Result<std::string> calibrated_candidate_of_file(std::string_view toml, const std::string& file) {
+  TAILOR_ASSIGN_OR_RETURN(ConfigDocument document, ConfigDocument::parse(toml, file));
+  ConfigTable root = document.root();
+  TAILOR_ASSIGN_OR_RETURN(const std::optional<CalibrateFile> calibrate, read_calibrate(root));
+  return calibrate ? calibrate->base : std::string();
+}
+
 Result<CompareSpec> compare_of_file(std::string_view toml, const std::string& file) {
   TAILOR_ASSIGN_OR_RETURN(ConfigDocument document, ConfigDocument::parse(toml, file));
   ConfigTable root = document.root();

@@ -19,6 +19,7 @@
 #include "sweep/retry_rules.h"
 #include "sweep/spec.h"
 #include "sweep/table_reader.h"
+#include "sweep/widths.h"
 
 namespace tailor::sweep {
 namespace {
@@ -53,6 +54,7 @@ class Parser {
     TAILOR_RETURN_IF_ERROR(budget());
     TAILOR_RETURN_IF_ERROR(candidates());
     TAILOR_RETURN_IF_ERROR(scaling());
+    TAILOR_RETURN_IF_ERROR(calibrate());
     TAILOR_RETURN_IF_ERROR(check_baseline());
     TAILOR_RETURN_IF_ERROR(compare());
     TAILOR_RETURN_IF_ERROR(space());
@@ -79,9 +81,9 @@ class Parser {
     spec_.description = root_.string("description").value_or("");
     const auto objectives = root_.value("objectives");
     spec_.baseline = root_.string("baseline").value_or("");
-    for (const char* section :
-         {"data", "architecture", "budget", "candidate", "scaling", "compare", "space", "search",
-          "early_stopping", "train", "seeds", "evaluate", "resources", "limits", "retry"}) {
+    for (const char* section : {"data", "architecture", "budget", "candidate", "scaling",
+                                "calibrate", "compare", "space", "search", "early_stopping",
+                                "train", "seeds", "evaluate", "resources", "limits", "retry"}) {
       (void)root_.value(section);  // known; read in its turn
     }
     TAILOR_RETURN_IF_ERROR(root_.finish());
@@ -372,6 +374,96 @@ class Parser {
     }
     *parameters = *counted;
     return Status::ok();
+  }
+
+  /// Every layer of [calibrate] at every factor of its width becomes a named candidate: the base
+  /// but for that width, with the base's own tokens and rate, whatever rule these follow from.
+  Status calibrate() {
+    TAILOR_ASSIGN_OR_RETURN(const std::optional<CalibrateFile> file, read_calibrate(root_));
+    TAILOR_RETURN_IF_ERROR(document_.status());
+    if (!file) return Status::ok();
+    const std::string& wanted = file->base.empty() ? spec_.baseline : file->base;
+    const auto found =
+        std::find_if(spec_.candidates.begin(), spec_.candidates.end(),
+                     [&](const NamedCandidate& candidate) { return candidate.name == wanted; });
+    if (found == spec_.candidates.end()) {
+      file->where.fail(
+          wanted.empty()
+              ? "[calibrate] needs a base: `calibrate.candidate`, or the file's `baseline`"
+              : fmt::format("[calibrate] varies \"{}\", which is no [[candidate]]", wanted));
+      return document_.status();
+    }
+    if (spec_.budget) {
+      file->where.fail(
+          "[calibrate] varies the width of one layer with all others as they are, which no "
+          "[budget] "
+          "allows; leave [budget] out and give `ffn.d_h`");
+      return document_.status();
+    }
+    const NamedCandidate base = *found;
+    const auto resolved = resolve(spec_, base.name, base.overrides);
+    if (!resolved || resolved->waiting) {
+      file->where.fail(
+          fmt::format("[calibrate] cannot vary \"{}\": it {}", base.name,
+                      resolved ? "waits for a measurement itself" : resolved.error().message()));
+      return document_.status();
+    }
+    std::vector<std::int32_t> layers = file->layers;
+    if (layers.empty()) {
+      for (std::int32_t l = 0; l < resolved->architecture.layers(); ++l) layers.push_back(l);
+    }
+    if (layers.size() * file->factors.size() > kCalibrationsMax) {
+      file->where.fail(fmt::format("[calibrate] makes {} candidates; allowed: {}",
+                                   layers.size() * file->factors.size(), kCalibrationsMax));
+      return document_.status();
+    }
+    for (const std::int32_t layer : layers) {
+      for (const double factor : file->factors) {
+        TAILOR_RETURN_IF_ERROR(add_calibration(*file, base, *resolved, layer, factor));
+      }
+    }
+    return document_.status();
+  }
+
+  Status add_calibration(const CalibrateFile& file, const NamedCandidate& base,
+                         const Candidate& resolved, std::int32_t layer, double factor) {
+    auto widths = resolved.architecture.widths;
+    if (layer >= static_cast<std::int32_t>(widths.size())) {
+      file.where.fail(fmt::format("`calibrate.layers` has {}, but \"{}\" has layers 0 to {}", layer,
+                                  base.name, widths.size() - 1));
+      return document_.status();
+    }
+    bool changed = false;
+    for (std::int32_t& width : widths[static_cast<std::size_t>(layer)]) {
+      const auto scaled = static_cast<std::int32_t>(std::max(1l, std::lround(width * factor)));
+      changed = changed || scaled != width;
+      width = scaled;
+    }
+    NamedCandidate candidate{calibration_name(layer, factor), base.overrides};
+    const auto taken =
+        std::find_if(spec_.candidates.begin(), spec_.candidates.end(),
+                     [&](const NamedCandidate& other) { return other.name == candidate.name; });
+    if (!changed || taken != spec_.candidates.end()) {
+      file.where.fail(
+          changed ? fmt::format("two candidates are named \"{}\"", candidate.name)
+                  : fmt::format("{} times the width of layer {} is that width", factor, layer));
+      return document_.status();
+    }
+    // The widths say all of these.
+    std::erase_if(candidate.overrides, [](const auto& entry) {
+      const std::string& path = entry.first;
+      return path == "layers" || path == "ffn.k" || path == "ffn.d_h" || path == "d_h_ratio" ||
+             path.starts_with("schedule.");
+    });
+    candidate.overrides["widths"] = widths_to_text(widths);
+    candidate.overrides["train.tokens"] = resolved.train.tokens;
+    if (resolved.train.optimizer.lr_mode == protocol::LrMode::kStepLaw) {
+      candidate.overrides["train.optimizer.lr_mode"] = "fixed";
+      candidate.overrides["train.optimizer.lr"] = resolved.train.optimizer.lr;
+    }
+    candidate_names_.push_back(file.where);
+    spec_.candidates.push_back(std::move(candidate));
+    return document_.status();
   }
 
   Status compare() {
