@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"control", add_control},
     {"compare", add_compare},
     {"scaling", add_scaling},
+    {"calibrate", add_calibrate},
     {"profile", add_profile},
     {"schedule", add_schedule},
     {"reproduce", add_reproduce},

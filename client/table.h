@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -37,6 +39,7 @@ void add_logs(CLI::App& app, Context& context);
 void add_control(CLI::App& app, Context& context);  // pause, resume, cancel, retry, priority
 void add_compare(CLI::App& app, Context& context);
 void add_scaling(CLI::App& app, Context& context);
+void add_calibrate(CLI::App& app, Context& context);
 void add_query(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_workers(CLI::App& app, Context& context);  // workers, drain, ...
@@ -50,6 +53,10 @@ void add_geometry(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);  // prepare, import, verify, show
 void add_info(CLI::App& app, Context& context);
 void add_completion(CLI::App& app, Context& context);
+
+/// Calls `take` with every trial of the sweep, by id, a page at a time. Returns how many.
+std::uint64_t for_each_trial(Context& context, const v1::SweepRef& sweep,
+                             const std::function<void(const v1::Trial&)>& take);
 
 /// Shows a sweep until it ends. Returns kOk, kSomeFailed or kInterrupted.
 /// Used by watch and submit --watch.

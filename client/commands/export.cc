@@ -71,22 +71,6 @@ class JsonWriter {
   bool first_ = true;
 };
 
-/// Calls `take` with every trial of the sweep, by id. Returns how many there were.
-std::uint64_t for_each_trial(Context& context, const v1::SweepRef& sweep,
-                             const std::function<void(const v1::Trial&)>& take) {
-  v1::ListTrialsRequest request;
-  *request.mutable_sweep() = sweep;
-  request.set_limit(kTrialsPage);
-  for (std::uint64_t count = 0;;) {
-    const auto answer = context.call<v1::ListTrialsRequest, v1::ListTrialsResponse>(
-        &v1::CoordinatorService::Stub::ListTrials, request);
-    for (const auto& trial : answer.trials()) take(trial);
-    count += static_cast<std::uint64_t>(answer.trials_size());
-    if (!answer.more() || answer.trials_size() == 0) return count;
-    request.set_after(answer.trials(answer.trials_size() - 1).id());
-  }
-}
-
 /// RFC 4180 quoting.
 std::string csv_cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -259,6 +243,21 @@ void run_export(Context& context, const ExportOptions& options) {
 }
 
 }  // namespace
+
+std::uint64_t for_each_trial(Context& context, const v1::SweepRef& sweep,
+                             const std::function<void(const v1::Trial&)>& take) {
+  v1::ListTrialsRequest request;
+  *request.mutable_sweep() = sweep;
+  request.set_limit(kTrialsPage);
+  for (std::uint64_t count = 0;;) {
+    const auto answer = context.call<v1::ListTrialsRequest, v1::ListTrialsResponse>(
+        &v1::CoordinatorService::Stub::ListTrials, request);
+    for (const auto& trial : answer.trials()) take(trial);
+    count += static_cast<std::uint64_t>(answer.trials_size());
+    if (!answer.more() || answer.trials_size() == 0) return count;
+    request.set_after(answer.trials(answer.trials_size() - 1).id());
+  }
+}
 
 void add_export(CLI::App& app, Context& context) {
   auto options = std::make_shared<ExportOptions>();

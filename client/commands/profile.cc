@@ -4,18 +4,48 @@
 #include <map>
 #include <set>
 
+#include "base/atomic_file.h"
 #include "client/format.h"
+#include "client/svg.h"
 #include "client/table.h"
 
 namespace tailor::client {
+namespace {
+
+/// A panel a statistic, a curve a geometry; whole layers only.
+std::string profile_svg(const std::string& title, const v1::WorkProfile& profile) {
+  std::map<std::string, std::map<std::string, std::map<int, SvgPoint>>> points;
+  for (const auto& entry : profile.entries()) {
+    if (entry.sub_block() >= 0 || entry.statistic() == "two_nn" ||
+        entry.statistic() == "levina_bickel") {
+      continue;
+    }
+    SvgPoint& point = points[entry.statistic()][entry.geometry()][entry.layer()];
+    point = {static_cast<double>(entry.layer()), entry.value(), std::nullopt};
+    if (entry.has_standard_error()) point.error = entry.standard_error();
+  }
+  std::vector<SvgPanel> panels;
+  for (const auto& [statistic, geometries] : points) {
+    SvgPanel& panel = panels.emplace_back(SvgPanel{statistic, {}});
+    for (const auto& [geometry, layers] : geometries) {
+      SvgCurve& curve = panel.curves.emplace_back(SvgCurve{geometry, {}});
+      for (const auto& [layer, point] : layers) curve.points.push_back(point);
+    }
+  }
+  return svg_panels(title, "layer (bars: standard errors)", panels);
+}
+
+}  // namespace
 
 void add_profile(CLI::App& app, Context& context) {
   auto trial = std::make_shared<std::string>();
-  CLI::App* command =
-      add_command(app, "profile", "Shows how each layer of a trained trial moves its token cloud.",
-                  "  tailor profile t41\n  tailor profile t41 --json");
+  auto picture = std::make_shared<std::string>();
+  CLI::App* command = add_command(
+      app, "profile", "Shows how each layer of a trained trial moves its token cloud.",
+      "  tailor profile t41\n  tailor profile t41 --json\n  tailor profile t41 --svg work.svg");
   command->add_option("TRIAL", *trial, "trial id")->required();
-  command->callback([&context, trial] {
+  command->add_option("--svg", *picture, "also draw it into this file");
+  command->callback([&context, trial, picture] {
     v1::GetTrialRequest request;
     request.set_trial(trial_id(*trial));
     const auto answer = context.call<v1::GetTrialRequest, v1::GetTrialResponse>(
@@ -32,6 +62,14 @@ void add_profile(CLI::App& app, Context& context) {
           fmt::format("{} has no work profile; set `geometry` in [evaluate] of its sweep file "
                       "and let it finish",
                       *trial));
+    }
+    if (!picture->empty()) {
+      const std::string title =
+          fmt::format("Geometric work by layer of {} ({})", *trial, answer.candidate().name());
+      auto file = require(AtomicFile::create(*picture));
+      require(file.write(profile_svg(title, profile)));
+      require(file.commit());
+      if (answer.profile_more()) out.note("the profile has more layers than are drawn");
     }
     if (out.json()) {
       Json json;

@@ -44,8 +44,9 @@ TEST(Bca, ThereIsNoneForFewOrEqualDifferencesOrBeyondADouble) {
 }
 
 TEST(Bca, CoversAboutWhatItSaysAndLessForFewDifferences) {
-  // 300 samples: the standard error of a coverage of .92 is .016. Known for BCa of a mean: about
-  // .86 at n = 6 and .93 at n = 20 for normal differences.
+  // For normal differences the interval is nearly mean +- 1.96 s sqrt((n - 1) / n) / sqrt n, which
+  // covers P(|t_{n-1}| < 1.96 sqrt((n - 1) / n)): .866 at n = 6, .929 at n = 20. Of 300 samples the
+  // standard errors are .020 and .015; the bounds are about four of them away.
   Rng rng(23);
   const auto coverage = [&](std::size_t n) {
     int covered = 0;
@@ -60,8 +61,8 @@ TEST(Bca, CoversAboutWhatItSaysAndLessForFewDifferences) {
   const double six = coverage(6), twenty = coverage(20);
   EXPECT_GT(six, 0.79);
   EXPECT_LT(six, 0.94);
-  EXPECT_GT(twenty, 0.88);
-  EXPECT_LT(twenty, 0.98);
+  EXPECT_GT(twenty, 0.87);
+  EXPECT_LT(twenty, 0.985);
 }
 
 }  // namespace
