@@ -6,7 +6,7 @@
 //                                   components
 //
 // What comes back is what kernels.h and rips.cc compute, bit for bit: sums run in the same order,
-// multiply-add is not fused, and a lune is made of whole numbers. So a device changes the time a
+// every multiply-add is fused, and a lune is made of whole numbers. So a device changes the time a
 // result takes and never the result, and whatever a device cannot do (no memory left, too many
 // points, a lost device) the CPU does instead: every function says by its return value whether it
 // did the work. `status` tells why it did not.

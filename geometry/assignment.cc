@@ -17,8 +17,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class DenseSolver {
  public:
-  DenseSolver(std::span<const double> cost, std::size_t n)
-      : cost_(cost), n_(n), column_of_row_(n, kUnmatched), row_of_column_(n, kUnmatched) {
+  DenseSolver(std::span<const double> cost, std::size_t n, std::size_t stride)
+      : cost_(cost),
+        n_(n),
+        stride_(stride),
+        column_of_row_(n, kUnmatched),
+        row_of_column_(n, kUnmatched) {
     const std::size_t padded = (n + kLanes - 1) / kLanes * kLanes;
     v_.assign(padded, 0.0);
     distance_.resize(padded);
@@ -43,7 +47,7 @@ class DenseSolver {
   }
 
  private:
-  const double* row(std::size_t i) const { return cost_.data() + i * n_; }
+  const double* row(std::size_t i) const { return cost_.data() + i * stride_; }
 
   void reduce_columns() {
     std::fill(v_.begin(), v_.begin() + static_cast<std::ptrdiff_t>(n_), kInfinity);
@@ -146,7 +150,7 @@ class DenseSolver {
   }
 
   std::span<const double> cost_;
-  std::size_t n_;
+  std::size_t n_, stride_;
   std::vector<double> v_;
   std::vector<std::uint32_t> column_of_row_, row_of_column_;
   // By column, with padding.
@@ -509,10 +513,11 @@ class SparseSolver {
 }  // namespace
 
 Assignment solve_assignment(std::span<const double> cost, std::size_t n,
-                            std::span<const double> column_dual_start) {
-  TAILOR_CHECK(cost.size() == n * n &&
+                            std::span<const double> column_dual_start, std::size_t stride) {
+  if (stride == 0) stride = n;
+  TAILOR_CHECK(stride >= n && cost.size() == n * stride &&
                (column_dual_start.empty() || column_dual_start.size() == n));
-  return DenseSolver(cost, n).solve(column_dual_start);
+  return DenseSolver(cost, n, stride).solve(column_dual_start);
 }
 
 Matching solve_matching(const SparseGains& gains, const MatchingDuals* start,

@@ -45,10 +45,10 @@ struct Assignment {
   double lower_bound = 0;
 };
 
-/// REQUIRES: cost.size() == n * n, row-major, finite entries; `column_dual_start` empty or n finite
-/// numbers (any are right, good ones are fast).
+/// REQUIRES: n rows of n finite entries, `stride` numbers from row to row (0: n);
+/// `column_dual_start` empty or n finite numbers (any are right, good ones are fast).
 Assignment solve_assignment(std::span<const double> cost, std::size_t n,
-                            std::span<const double> column_dual_start = {});
+                            std::span<const double> column_dual_start = {}, std::size_t stride = 0);
 
 /// Gains of pairs, by rows: those of row i are entries [starts[i], starts[i + 1]).
 struct SparseGains {

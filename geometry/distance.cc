@@ -139,9 +139,12 @@ class Measure {
       }
       case Geometry::kSpherical: {
         // Up to 90 degrees the half chord has a well-conditioned arcsine, at half the cost.
-        if (squared <= 2) return 2 * std::asin(std::sqrt(squared) / 2);
-        const double plus = squared <= 3 ? 4 - squared : squared_sum(a, b, stride);
-        return 2 * std::atan2(std::sqrt(squared), std::sqrt(plus));
+        if (squared <= 3) {
+          double angle;
+          angles_of_chords(&squared, 1, &angle);
+          return angle;
+        }
+        return 2 * std::atan2(std::sqrt(squared), std::sqrt(squared_sum(a, b, stride)));
       }
       case Geometry::kHyperbolic:
         return 2 * inverse_sinh(half_kappa_ * std::sqrt(squared));
@@ -236,7 +239,10 @@ Status DistanceOptions::validate() const {
 }
 
 double hyperbolic_from_angle(double theta, double rho) {
-  return 2 * inverse_sinh(2 * rho / (1 - rho * rho) * std::sin(theta / 2));
+  // The loop of whole matrices: an entry and what is mapped on its own are the same bits.
+  double mapped;
+  ball_distances(&theta, 1, 2 * rho / (1 - rho * rho), &mapped);
+  return mapped;
 }
 
 DistanceMatrix::DistanceMatrix(std::size_t count) : values_(count * count, 0.0), count_(count) {}
@@ -503,7 +509,7 @@ Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix&
         cancelled += !exact;
       }
     }
-    double direct[kTile * kTile];
+    double direct[kTile * kTile], angles[kTile];
     const bool whole_tile = cancelled > kTile * kTile / 4;
     if (whole_tile) squared_differences(rows, i0, i1, rows, j0, j1, direct, kTile);
     for (std::size_t i = i0; i < i1; ++i) {
@@ -513,8 +519,15 @@ Result<DistanceMatrix> spherical_from_raw(CloudView cloud, const DistanceMatrix&
           squared[at] =
               whole_tile ? direct[at] : squared_difference(rows.row(i), rows.row(j), rows.stride);
         }
-        const double value = measure(std::min(squared[at], 4.0), rows.row(i), rows.row(j),
-                                     rows.stride, rows.exponent);
+      }
+      const double* chords = squared + (i - i0) * kTile;
+      const std::size_t end = std::min(j1, i);
+      angles_of_chords(chords, end > j0 ? end - j0 : 0, angles);
+      for (std::size_t j = j0; j < end; ++j) {
+        const double value = chords[j - j0] <= 3
+                                 ? angles[j - j0]
+                                 : measure(std::min(chords[j - j0], 4.0), rows.row(i), rows.row(j),
+                                           rows.stride, rows.exponent);
         out[i * n + j] = value;
         out[j * n + i] = value;
       }
@@ -531,11 +544,13 @@ DistanceMatrix hyperbolic_from_spherical(const DistanceMatrix& angles, double rh
   const std::size_t n = angles.count();
   DistanceMatrix matrix(n);
   const auto out = matrix.mutable_values();
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const double value = hyperbolic_from_angle(angles(i, j), rho);
-      out[i * n + j] = value;
-      out[j * n + i] = value;
+  for (std::size_t i0 = 0; i0 < n; i0 += kTile) {
+    const std::size_t i1 = std::min(n, i0 + kTile);
+    for (std::size_t i = i0; i < i1; ++i) {
+      ball_distances(angles.row(i).data(), i, 2 * rho / (1 - rho * rho), out.data() + i * n);
+    }
+    for (std::size_t j = 0; j < i1; ++j) {
+      for (std::size_t i = std::max(i0, j + 1); i < i1; ++i) out[j * n + i] = out[i * n + j];
     }
   }
   // One point stays one point, and its row its row.

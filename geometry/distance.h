@@ -16,8 +16,8 @@
 // cache, tiles spread over threads. Every entry is summed in an order that depends on d only: the
 // same bits whatever the threads or the instruction set. Memory: n^2 doubles plus one padded copy
 // of the cloud (distance_memory_bytes). Up to 90 degrees theta is 2 arcsin(|u^ - v^| / 2), which is
-// as exact and cheaper; beyond, |u^ + v^| comes from |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that
-// cancels (beyond 120 degrees).
+// as exact and cheaper; beyond, it is pi less that of |u^ + v^|, which comes from
+// |u^ - v^|^2 + |u^ + v^|^2 = 4 unless that cancels (beyond 120 degrees: the arctangent above).
 //
 // One point. Numbers in a file are rounded: two points that are meant to be one (a repeated token,
 // the same direction at another length) come out a little apart, and whatever compares distances by

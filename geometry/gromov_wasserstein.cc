@@ -30,6 +30,10 @@ constexpr std::size_t kAlwaysSwapped = 64;
 constexpr double kWorthSwapping = 1.5;
 // Restarts run in batches of this many: what they begin with must not depend on the threads.
 constexpr int kRestartBatch = 8;
+// Coordinates up to which distances are made for many columns at a time.
+constexpr std::size_t kAcrossMax = 64;
+// From this many points on costs are bounded before they are computed.
+constexpr std::size_t kSketchedMin = 48;
 // Entries this close, relative to the largest, are equal when a relabelling is looked for.
 constexpr double kEqualEntries = 1e-11;
 
@@ -67,86 +71,174 @@ double mean_square(const PaddedRows& m) {
   return m.count == 0 ? 0 : sum / n / n;
 }
 
+// One row a column of `m`, its padding included. Tile by tile, so that neither side jumps from row to row for
+// every number.
+PaddedRows transpose(const PaddedRows& m) {
+  constexpr std::size_t kTile = 16;
+  PaddedRows result(m.stride, m.count);
+  for (std::size_t i0 = 0; i0 < m.count; i0 += kTile) {
+    for (std::size_t j0 = 0; j0 < m.stride; j0 += kTile) {
+      for (std::size_t i = i0; i < std::min(m.count, i0 + kTile); ++i) {
+        for (std::size_t j = j0; j < std::min(m.stride, j0 + kTile); ++j) {
+          result.row(j)[i] = m.row(i)[j];
+        }
+      }
+    }
+  }
+  return result;
+}
+
+// (A_i,q(k))_k, row i of A with its columns in the order of q.
+void reorder(const double* row, const Permutation& q, double* out) {
+  for (std::size_t k = 0; k < q.size(); ++k) out[k] = row[q[k]];
+}
+
+bool is_identity(const Permutation& p) {
+  for (std::size_t k = 0; k < p.size(); ++k) {
+    if (p[k] != k) return false;
+  }
+  return true;
+}
+
 double energy_of(const PaddedRows& a, const PaddedRows& b, const Permutation& p) {
   const std::size_t n = a.count;
+  const bool as_it_is = is_identity(p);
+  PaddedRows row(1, n);
   double sum = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const double* row_a = a.row(i);
-    const double* row_b = b.row(p[i]);
-    double row = 0;
-    for (std::size_t k = 0; k < i; ++k) {
-      const double difference = row_a[k] - row_b[p[k]];
-      row += difference * difference;
+    const double* matched = b.row(p[i]);
+    if (!as_it_is) {
+      reorder(matched, p, row.row(0));
+      matched = row.row(0);
     }
-    sum += row;
+    sum += squared_difference(a.row(i), matched, a.stride);
   }
-  return n == 0 ? 0 : 2 * sum / static_cast<double>(n) / static_cast<double>(n);
+  return n == 0 ? 0 : sum / static_cast<double>(n) / static_cast<double>(n);
+}
+
+// Coordinates of rows in which their distances are nearly all there is: the parts along
+// kPivots directions, and the length of what is left over. With V the directions,
+//   |x - y|^2 >= |V'x - V'y|^2 + (|x - V V'x| - |y - V V'y|)^2.
+// Rows of a distance matrix have few directions: the directions are the rows of points far apart.
+constexpr std::size_t kPivots = 7;
+
+struct Sketch {
+  PaddedRows directions;  // n rows of kPivots numbers
+  PaddedRows of_a;        // the sketch of A: n rows of kPivots + 1
+};
+
+std::vector<double> square_norms(const PaddedRows& m) {
+  const PaddedRows zero(1, m.stride);
+  std::vector<double> norms(m.count);
+  for (std::size_t i = 0; i < m.count; ++i) {
+    norms[i] = squared_difference(m.row(i), zero.row(0), m.stride);
+  }
+  return norms;
+}
+
+// Sketches of the rows of `m`, columns in the order in which `directions` has its rows.
+PaddedRows sketch_of(const PaddedRows& m, const PaddedRows& directions,
+                     const std::vector<double>& squares) {
+  PaddedRows sketch(m.count, kPivots + 1);
+  add_product(m, directions, sketch);
+  for (std::size_t i = 0; i < m.count; ++i) {
+    double* row = sketch.row(i);
+    double along = 0;
+    for (std::size_t k = 0; k < kPivots; ++k) along += row[k] * row[k];
+    row[kPivots] = std::sqrt(std::max(squares[i] - along, 0.0));
+  }
+  return sketch;
+}
+
+Sketch make_sketch(const PaddedRows& a, const std::vector<double>& squares) {
+  const std::size_t n = a.count;
+  std::vector<std::vector<double>> basis;
+  // The first pivot is a point that is far from all, each other one the farthest from those before.
+  std::vector<double> apart(n, std::numeric_limits<double>::infinity());
+  std::size_t pivot =
+      static_cast<std::size_t>(std::max_element(squares.begin(), squares.end()) - squares.begin());
+  for (std::size_t k = 0; k < std::min(kPivots, n); ++k) {
+    std::vector<double> direction(a.row(pivot), a.row(pivot) + n);
+    const double length = std::sqrt(squares[pivot]);
+    for (int pass = 0; pass < 2; ++pass) {  // the second makes up for rounding
+      for (const std::vector<double>& other : basis) {
+        const double along = std::inner_product(other.begin(), other.end(), direction.begin(), 0.0);
+        for (std::size_t i = 0; i < n; ++i) direction[i] -= along * other[i];
+      }
+    }
+    const double left =
+        std::sqrt(std::inner_product(direction.begin(), direction.end(), direction.begin(), 0.0));
+    if (left > 1e-6 * length) {
+      for (double& x : direction) x /= left;
+      basis.push_back(std::move(direction));
+    }
+    for (std::size_t i = 0; i < n; ++i) apart[i] = std::min(apart[i], a.row(pivot)[i]);
+    pivot = static_cast<std::size_t>(std::max_element(apart.begin(), apart.end()) - apart.begin());
+  }
+  Sketch sketch{PaddedRows(n, kPivots + 1), {}};
+  for (std::size_t k = 0; k < basis.size(); ++k) {
+    for (std::size_t i = 0; i < n; ++i) sketch.directions.row(i)[k] = basis[k][i];
+  }
+  sketch.of_a = sketch_of(a, sketch.directions, squares);
+  return sketch;
 }
 
 // Everything the starts share.
 struct Problem {
   PaddedRows a, b;
-  double scale = 0;  // mean A^2 + mean B^2: what an energy is compared with
-  // Column duals to begin with. With Q_j = (B_j,p(k))_k,
-  //   M_ij = (|A_i|^2 + |Q_j|^2 - |A_i - Q_j|^2) / 2,
-  // and |Q_j| = |B_j| whatever p: with these duals the assignment is one of nearest profiles.
-  std::vector<double> dual;
+  double scale = 0;                          // mean A^2 + mean B^2: what an energy is compared with
+  std::vector<double> squares_a, squares_b;  // |A_i|^2, |B_j|^2
+  std::optional<Sketch> sketch;              // none: costs are computed all at once
   const Accelerator* accelerator = nullptr;
 };
 
 // The entries below the diagonal in ascending order, and every row in ascending order (the
-// diagonal's zero first): one sort gives both.
+// diagonal's zero first): one walk over the sorted edges gives both. With blocks, means over so many
+// runs of ranks in place of a row, each times the root of its length: then squared differences of
+// rows are at most those of the whole rows.
 struct SortedMatrix {
-  std::vector<double> entries;
+  PaddedRows entries;  // one row
   PaddedRows rows;
 };
 
-SortedMatrix sorted_matrix(const DistanceMatrix& matrix, std::span<const Edge> order,
-                           int exponent) {
+SortedMatrix sorted_matrix(const DistanceMatrix& matrix, std::span<const Edge> order, int exponent,
+                           std::size_t blocks) {
   const std::size_t n = matrix.count();
-  SortedMatrix sorted{{}, PaddedRows(n, n)};
-  sorted.entries.reserve(n * (n - 1) / 2);
-  std::vector<double*> next(n);
-  for (std::size_t i = 0; i < n; ++i) next[i] = sorted.rows.row(i) + 1;
   std::vector<Edge> own;
   if (order.empty()) {
     own = sorted_edges(matrix, matrix.diameter());
     order = own;
   }
   TAILOR_CHECK(order.size() == n * (n - 1) / 2, "{} edges of {} points", order.size(), n);
+  if (blocks == 0 || blocks > n) blocks = n;
+  SortedMatrix sorted{PaddedRows(1, order.size()), PaddedRows(n, blocks)};
+  std::vector<std::uint32_t> block_of(n + 1), rank(n, 1);
+  std::vector<double> factor(blocks);
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const std::size_t from = block * n / blocks, to = (block + 1) * n / blocks;
+    factor[block] = 1 / std::sqrt(static_cast<double>(to - from));
+    for (std::size_t k = from; k < to; ++k) block_of[k] = static_cast<std::uint32_t>(block);
+  }
   const Scaling scaled(exponent);
+  double* entry = sorted.entries.row(0);
+  double* rows = sorted.rows.row(0);
+  const std::size_t stride = sorted.rows.stride;
   for (const Edge& edge : order) {
     const double value = scaled(matrix(edge.i, edge.j));
-    sorted.entries.push_back(value);
-    *next[edge.i]++ = value;
-    *next[edge.j]++ = value;
+    *entry++ = value;
+    rows[edge.i * stride + block_of[rank[edge.i]++]] += value;
+    rows[edge.j * stride + block_of[rank[edge.j]++]] += value;
+  }
+  for (std::size_t i = 0; i < n && blocks < n; ++i) {
+    for (std::size_t block = 0; block < blocks; ++block) rows[i * stride + block] *= factor[block];
   }
   return sorted;
 }
 
-// Means over `blocks` runs of ranks, each times the root of its length: then squared differences of
-// rows are at most those of the whole rows.
-PaddedRows block_means(const PaddedRows& rows, std::size_t blocks) {
-  const std::size_t n = rows.count;
-  PaddedRows means(n, blocks);
-  for (std::size_t block = 0; block < blocks; ++block) {
-    const std::size_t from = block * n / blocks, to = (block + 1) * n / blocks;
-    const double factor = 1 / std::sqrt(static_cast<double>(to - from));
-    for (std::size_t i = 0; i < n; ++i) {
-      means.row(i)[block] = factor * std::accumulate(rows.row(i) + from, rows.row(i) + to, 0.0);
-    }
-  }
-  return means;
-}
-
 // The diagonal zeros come first on both sides and cancel; every other entry stands for two.
 double second_bound(const SortedMatrix& a, const SortedMatrix& b) {
-  double sum = 0;
-  for (std::size_t k = 0; k < a.entries.size(); ++k) {
-    sum += (a.entries[k] - b.entries[k]) * (a.entries[k] - b.entries[k]);
-  }
   const double n = static_cast<double>(a.rows.count);
-  return 2 * sum / n / n;
+  return 2 * squared_difference(a.entries.row(0), b.entries.row(0), a.entries.stride) / n / n;
 }
 
 struct ProfileBound {
@@ -156,15 +248,22 @@ struct ProfileBound {
 
 ProfileBound third_bound(const PaddedRows& a, const PaddedRows& b) {
   const std::size_t n = a.count;
-  std::vector<double> cost(n * n);
-  constexpr std::size_t kTile = 32;  // rows of either side that stay in cache
-  for (std::size_t i = 0; i < n; i += kTile) {
-    for (std::size_t j = 0; j < n; j += kTile) {
-      squared_differences(a, i, std::min(n, i + kTile), b, j, std::min(n, j + kTile),
-                          cost.data() + i * n + j, n);
+  PaddedRows cost(n, n);
+  if (a.stride <= kAcrossMax) {
+    squared_differences_across(a, transpose(b), cost);
+  } else {
+    constexpr std::size_t kTile = 32;  // rows of either side that stay in cache
+    for (std::size_t i = 0; i < n; i += kTile) {
+      for (std::size_t j = 0; j < n; j += kTile) {
+        squared_differences(a, i, std::min(n, i + kTile), b, j, std::min(n, j + kTile),
+                            cost.row(i) + j, cost.stride);
+      }
     }
   }
-  Assignment assignment = solve_assignment(cost, n);
+  // For tokens that correspond, half of what the identity costs is near the best duals.
+  std::vector<double> dual(n);
+  for (std::size_t j = 0; j < n; ++j) dual[j] = cost.row(j)[j] / 2;
+  Assignment assignment = solve_assignment(cost.values, n, dual, cost.stride);
   const double scale = static_cast<double>(n);
   return {std::max(assignment.lower_bound, 0.0) / scale / scale,
           std::move(assignment.column_of_row)};
@@ -188,49 +287,185 @@ Permutation product_start(const Problem& problem) {
   return p;
 }
 
-// Tile by tile, so that neither side jumps from row to row for every number.
-PaddedRows transpose(const PaddedRows& m) {
-  constexpr std::size_t kTile = 16;
-  const std::size_t n = m.count;
-  PaddedRows result(n, n);
-  for (std::size_t i0 = 0; i0 < n; i0 += kTile) {
-    for (std::size_t j0 = 0; j0 < n; j0 += kTile) {
-      for (std::size_t i = i0; i < std::min(n, i0 + kTile); ++i) {
-        for (std::size_t j = j0; j < std::min(n, j0 + kTile); ++j) {
-          result.row(j)[i] = m.row(i)[j];
-        }
+// What a step asks for: the costs of matching point i of A with point j of B while all others are
+// matched by p,
+//   H_ij = |A_i - Q_j|^2 / 2,  Q_j = (B_j,p(k))_k;
+// the least assignment of H is the largest of A (P B), since |Q_j| = |B_j|. Most entries are only
+// bounded from below: what is near enough to matter is known exactly.
+class Costs {
+ public:
+  explicit Costs(const Problem& problem) : problem_(&problem), n_(problem.a.count) {}
+
+  bool empty() const { return of_.empty(); }
+  const Permutation& of() const { return of_; }
+  std::size_t count() const { return n_; }
+  const PaddedRows& bounds() const { return bounds_; }
+  /// H is known whole.
+  bool whole() const { return exact_.empty(); }
+  bool exact(std::size_t i, std::size_t j) const { return whole() || exact_[i * n_ + j] != 0; }
+  const std::vector<char>& exact_flags() const { return exact_; }
+  void release() { *this = Costs(*problem_); }
+
+  /// Belongs to `p` from now on: anew, or changed by what the points that have moved change.
+  void belong_to(const Permutation& p) {
+    std::vector<std::size_t> moved;
+    for (std::size_t k = 0; k < of_.size(); ++k) {
+      if (p[k] != of_[k]) moved.push_back(k);
+    }
+    const bool anew = empty() || moved.size() > changed_max();
+    if (!anew && moved.empty()) return;
+    if (anew) {
+      set(p);
+      problem_->sketch ? bound() : compute();
+      return;
+    }
+    PaddedRows columns(n_, moved.size()), change(moved.size(), n_);
+    for (std::size_t m = 0; m < moved.size(); ++m) {
+      const double* column = problem_->a.row(moved[m]);  // A is symmetric
+      for (std::size_t i = 0; i < n_; ++i) columns.row(i)[m] = column[i];
+      const double* now = problem_->b.row(p[moved[m]]);
+      const double* before = problem_->b.row(of_[moved[m]]);
+      for (std::size_t j = 0; j < n_; ++j) change.row(m)[j] = before[j] - now[j];
+    }
+    // Exact for every entry, so a bound stays a bound.
+    add_product(columns, change, bounds_);
+    set(p);
+    refine();
+  }
+
+  /// Points that may move before costs are cheaper anew: bounds are cheap, products are not.
+  std::size_t changed_max() const { return problem_->sketch ? n_ / 10 : n_ / 2; }
+
+  /// Makes sure that the entry is exact; false when it was already.
+  bool know(std::size_t i, std::size_t j) {
+    if (exact(i, j)) return false;
+    bounds_.row(i)[j] = squared_difference(row_in_order(i), problem_->b.row(j), bounds_.stride) / 2;
+    exact_[i * n_ + j] = 1;
+    ++known_;
+    return true;
+  }
+  /// So many entries were asked for that the whole is cheaper.
+  bool worn() const { return !whole() && known_ > n_ * n_ / kWornShare; }
+  /// All of H by one product.
+  void compute() {
+    exact_ = {};
+    PaddedRows gathered(n_, n_);
+    for (std::size_t k = 0; k < n_; ++k) {
+      const double* row = problem_->b.row(of_[k]);
+      std::copy(row, row + problem_->b.stride, gathered.row(k));
+    }
+    const Accelerator* device = problem_->accelerator;
+    if (device == nullptr || !device->multiply(problem_->a, gathered, bounds_)) {
+      multiply(problem_->a, gathered, bounds_);
+    }
+    for (std::size_t i = 0; i < n_; ++i) {
+      double* row = bounds_.row(i);
+      for (std::size_t j = 0; j < n_; ++j) {
+        row[j] = (problem_->squares_a[i] + problem_->squares_b[j]) / 2 - row[j];
       }
     }
   }
-  return result;
-}
+
+ private:
+  // Beyond a share of 1 / 10 one product is cheaper than entry by entry.
+  static constexpr std::size_t kWornShare = 10;
+  // Bounds give this share away, and this many roundings of a row's square, which is more than
+  // rounding can have added to them: with e the error of a sketch, sqrt(L) - e squared is at least
+  // (1 - t) L - e^2 / t for any t.
+  static constexpr double kGivenShare = 1e-3, kGivenRounding = 16 * 0x1p-52 / kGivenShare;
+
+  void set(const Permutation& p) {
+    of_ = p;
+    inverse_.resize(n_);
+    for (std::size_t k = 0; k < n_; ++k) inverse_[p[k]] = static_cast<std::uint32_t>(k);
+    identity_ = is_identity(p);
+    row_held_ = n_;
+  }
+
+  // A_i in the order in which H compares it with rows of B.
+  const double* row_in_order(std::size_t i) {
+    if (identity_) return problem_->a.row(i);
+    if (row_held_ != i) {
+      if (row_.count == 0) row_ = PaddedRows(1, n_);
+      reorder(problem_->a.row(i), inverse_, row_.row(0));
+      row_held_ = i;
+    }
+    return row_.row(0);
+  }
+
+  void bound() {
+    PaddedRows directions(n_, kPivots + 1);
+    for (std::size_t k = 0; k < n_; ++k) {
+      const double* from = problem_->sketch->directions.row(k);
+      std::copy(from, from + directions.stride, directions.row(of_[k]));
+    }
+    const PaddedRows of_b = sketch_of(problem_->b, directions, problem_->squares_b);
+    if (bounds_.count != n_) bounds_ = PaddedRows(n_, n_);
+    exact_.assign(n_ * n_, 0);
+    known_ = 0;
+    squared_differences_across(problem_->sketch->of_a, transpose(of_b), bounds_);
+    for (std::size_t i = 0; i < n_; ++i) {
+      double* row = bounds_.row(i);
+      const double own = problem_->squares_a[i];
+      for (std::size_t j = 0; j < n_; ++j) {
+        const double safe =
+            (1 - kGivenShare) * row[j] - kGivenRounding * (own + problem_->squares_b[j]);
+        row[j] = std::max(safe, 0.0) / 2;
+      }
+    }
+    refine();
+  }
+
+  // Of the pairs in hand every cost is known, and of the others those that cost less than the mean
+  // of the two pairs that they would part.
+  void refine() {
+    if (whole()) return;
+    std::vector<double> half(n_);  // by point of B
+    for (std::size_t i = 0; i < n_; ++i) {
+      know(i, of_[i]);
+      half[of_[i]] = bounds_.row(i)[of_[i]] / 2;
+    }
+    for (std::size_t i = 0; i < n_ && !worn(); ++i) {
+      const double* row = bounds_.row(i);
+      const double own = half[of_[i]];
+      for (std::size_t j = 0; j < n_; ++j) {
+        if (row[j] < own + half[j]) know(i, j);
+      }
+    }
+    if (worn()) compute();
+  }
+
+  const Problem* problem_;  // never null; costs are copied from start to start
+  std::size_t n_;
+  Permutation of_;  // empty: none yet
+  Permutation inverse_;
+  PaddedRows bounds_;        // H, or less where it is not exact
+  std::vector<char> exact_;  // by entry; empty: all are
+  std::size_t known_ = 0;
+  bool identity_ = false;
+  PaddedRows row_;  // row_in_order of row_held_
+  std::size_t row_held_ = 0;
+};
 
 class Descent {
  public:
   Descent(const Problem& problem, Permutation start)
-      : problem_(problem),
-        n_(problem.a.count),
-        p_(std::move(start)),
-        cost_(n_ * n_),
-        dual_(problem.dual) {
+      : problem_(problem), n_(problem.a.count), p_(std::move(start)), costs_(problem) {
     energy_ = run_.start_energy = energy_of(problem_.a, problem_.b, p_);
   }
 
   /// Steps until none helps; with `swaps` also swaps pairs, and steps again while that helps. Stops
-  /// early where `known` ended, and begins with its product if that is near.
+  /// early where `known` ended, and begins with its costs if those are near.
   void run(int iterations_max, bool swaps, const Descent* known = nullptr) {
-    if (known && product_of_.empty() && known->at_vertex_) {
+    if (known && costs_.empty() && known->at_vertex_) {
       std::size_t moved = 0;
-      for (std::size_t k = 0; k < n_; ++k) moved += p_[k] != known->product_of_[k];
-      if (moved <= n_ / 2) {
-        product_ = known->product_;
-        product_of_ = known->product_of_;
-      }
+      for (std::size_t k = 0; k < n_; ++k) moved += p_[k] != known->costs_.of()[k];
+      if (moved > 0 && moved <= costs_.changed_max()) costs_ = known->costs_;
     }
     while (run_.iterations < iterations_max && energy_ > 0) {
       if (known && known->at_vertex_ && p_ == known->p_) break;
       if (!at_vertex_) {
-        update_product();
+        costs_.belong_to(p_);
         at_vertex_ = !step();
       } else if (swaps && improve_by_swaps()) {
         at_vertex_ = false;
@@ -243,9 +478,8 @@ class Descent {
 
   /// Gives the matrices back; the permutation and the summary stay. It must not run again.
   void finish() {
-    product_ = PaddedRows();
-    cost_ = {};
-    at_vertex_ = false;  // nobody may begin with its product
+    costs_.release();
+    at_vertex_ = false;  // nobody may begin with its costs
   }
 
   GromovRun& summary() { return run_; }
@@ -253,49 +487,34 @@ class Descent {
   const Permutation& permutation() const { return p_; }
 
  private:
-  // product_ = A (P B), anew or by what the points that have moved change.
-  void update_product() {
-    std::vector<std::size_t> moved;
-    for (std::size_t k = 0; k < product_of_.size(); ++k) {
-      if (p_[k] != product_of_[k]) moved.push_back(k);
+  // The least assignment of H. Where one of the bounds alone is used not all of its pairs may be
+  // known: their costs are looked up, until those of an assignment are.
+  Assignment best_assignment() {
+    if (dual_.empty()) {
+      dual_.resize(n_);
+      for (std::size_t i = 0; i < n_; ++i) dual_[p_[i]] = costs_.bounds().row(i)[p_[i]] / 2;
     }
-    if (product_of_.empty() || moved.size() > n_ / 2) {
-      PaddedRows gathered(n_, n_);
-      for (std::size_t k = 0; k < n_; ++k) {
-        const double* row = problem_.b.row(p_[k]);
-        std::copy(row, row + problem_.b.stride, gathered.row(k));
+    while (true) {
+      Assignment assignment =
+          solve_assignment(costs_.bounds().values, n_, dual_, costs_.bounds().stride);
+      dual_ = std::move(assignment.column_dual);
+      std::size_t looked_up = 0;
+      for (std::size_t i = 0; i < n_; ++i) {
+        looked_up += costs_.know(i, assignment.column_of_row[i]) ? 1 : 0;
       }
-      const Accelerator* device = problem_.accelerator;
-      if (device == nullptr || !device->multiply(problem_.a, gathered, product_)) {
-        multiply(problem_.a, gathered, product_);
-      }
-    } else if (!moved.empty()) {
-      PaddedRows columns(n_, moved.size()), change(moved.size(), n_);
-      for (std::size_t m = 0; m < moved.size(); ++m) {
-        const double* column = problem_.a.row(moved[m]);  // A is symmetric
-        for (std::size_t i = 0; i < n_; ++i) columns.row(i)[m] = column[i];
-        const double* now = problem_.b.row(p_[moved[m]]);
-        const double* before = problem_.b.row(product_of_[moved[m]]);
-        for (std::size_t j = 0; j < n_; ++j) change.row(m)[j] = now[j] - before[j];
-      }
-      add_product(columns, change, product_);
+      if (looked_up == 0) return assignment;
+      if (costs_.worn() || ++lookups_ > kLookupsMax) costs_.compute();
     }
-    product_of_ = p_;
   }
 
   // One conditional-gradient step; false when it does not lead anywhere lower.
   bool step() {
     double current = 0;
-    for (std::size_t i = 0; i < n_; ++i) {
-      const double* row = product_.row(i);
-      for (std::size_t j = 0; j < n_; ++j) cost_[i * n_ + j] = -row[j];
-      current += row[p_[i]];
-    }
-    Assignment assignment = solve_assignment(cost_, n_, dual_);
-    dual_ = std::move(assignment.column_dual);
+    for (std::size_t i = 0; i < n_; ++i) current += costs_.bounds().row(i)[p_[i]];
+    Assignment assignment = best_assignment();
     ++run_.iterations;
     const double n = static_cast<double>(n_);
-    const double gain = 4 * (-assignment.cost - current) / (n * n);
+    const double gain = 4 * (current - assignment.cost) / (n * n);
     if (!(gain > 1e-14 * problem_.scale)) return false;
     const double next = energy_of(problem_.a, problem_.b, assignment.column_of_row);
     if (!(next < energy_)) return false;
@@ -305,48 +524,66 @@ class Descent {
   }
 
   // Looks at every pair once, tile by tile; at most ends this is all that is needed.
-  bool any_swap_helps(double least_gain) const {
+  bool any_swap_helps(double least_gain) {
     constexpr std::size_t kTile = 32;
     std::vector<double> diagonal(n_);
-    for (std::size_t r = 0; r < n_; ++r) diagonal[r] = product_.row(r)[p_[r]];
+    const PaddedRows& costs = costs_.bounds();
+    for (std::size_t r = 0; r < n_; ++r) diagonal[r] = costs.row(r)[p_[r]];
     for (std::size_t i0 = 0; i0 < n_; i0 += kTile) {
       for (std::size_t j0 = 0; j0 <= i0; j0 += kTile) {
         for (std::size_t i = i0; i < std::min(n_, i0 + kTile); ++i) {
-          const double* forth = product_.row(i);
-          const double* back = product_.row(j0) + p_[i];
+          const double* forth = costs.row(i);
           const double* row_a = problem_.a.row(i);
           const double* row_b = problem_.b.row(p_[i]);
+          const auto gain = [&](std::size_t j) {
+            const double linear = diagonal[i] + diagonal[j] - forth[p_[j]] - costs.row(j)[p_[i]];
+            return 2 * linear + 4 * row_a[j] * row_b[p_[j]];
+          };
           bool found = false;
-          for (std::size_t j = j0; j < std::min(i, j0 + kTile); ++j, back += product_.stride) {
-            const double linear = forth[p_[j]] + *back - diagonal[i] - diagonal[j];
-            found |= 2 * linear + 4 * row_a[j] * row_b[p_[j]] > least_gain;
+          for (std::size_t j = j0; j < std::min(i, j0 + kTile); ++j) found |= gain(j) > least_gain;
+          if (!found) continue;
+          for (std::size_t j = j0; j < std::min(i, j0 + kTile); ++j) {
+            if (!(gain(j) > least_gain)) continue;
+            costs_.know(i, p_[j]);
+            costs_.know(j, p_[i]);
+            if (gain(j) > least_gain) return true;
           }
-          if (found) return true;
         }
       }
     }
     return false;
   }
 
-  // Swaps the best partner of each point while that lowers E; product_ must belong to p_.
+  // Swaps the best partner of each point while that lowers E; costs_ must belong to p_.
   bool improve_by_swaps() {
     const PaddedRows& a = problem_.a;
     const double n = static_cast<double>(n_);
     const double least_gain = 1e-13 * problem_.scale * n * n / 2;
     if (!any_swap_helps(least_gain)) return false;
-    // slots(r, s) = M_r,p(s), matched(r, s) = B_p(r),p(s).
+    // slots(r, s) = H_r,p(s), matched(r, s) = B_p(r),p(s).
     PaddedRows slots(n_, n_);
+    std::vector<char> known(costs_.whole() ? 0 : n_ * n_);
     std::vector<double> by_slot(n_), factors(n_), diagonal(n_), gains(n_);
     for (std::size_t r = 0; r < n_; ++r) {
-      const double* product = product_.row(r);
-      for (std::size_t s = 0; s < n_; ++s) slots.row(r)[s] = product[p_[s]];
+      const double* costs = costs_.bounds().row(r);
+      for (std::size_t s = 0; s < n_; ++s) slots.row(r)[s] = costs[p_[s]];
       diagonal[r] = slots.row(r)[r];
+      if (known.empty()) continue;
+      const char* flags = costs_.exact_flags().data() + r * n_;
+      for (std::size_t s = 0; s < n_; ++s) known[r * n_ + s] = flags[p_[s]];
     }
     PaddedRows matched(n_, n_), transposed = transpose(slots);
     for (std::size_t r = 0; r < n_; ++r) {
       const double* row_b = problem_.b.row(p_[r]);
       for (std::size_t s = 0; s < n_; ++s) matched.row(r)[s] = row_b[p_[s]];
     }
+    const auto know = [&](std::size_t r, std::size_t s) {
+      if (known.empty() || known[r * n_ + s] != 0) return false;
+      const double exact = squared_difference(a.row(r), matched.row(s), a.stride) / 2;
+      slots.row(r)[s] = transposed.row(s)[r] = exact;
+      known[r * n_ + s] = 1;
+      return true;
+    };
     int swaps = 0;
     std::size_t since_last = 0;  // points looked at without finding anything
     for (std::size_t i = 0; since_last < n_ && swaps < 50 * static_cast<int>(n_);
@@ -358,15 +595,21 @@ class Descent {
       const double* row_a = a.row(i);
       const double* row_b = matched.row(i);
       const double own = diagonal[i];
+      double most = 0;  // gains are bounded from above where costs are from below
       for (std::size_t j = 0; j < n_; ++j) {
-        const double linear = forth[j] + back[j] - own - diagonal[j];
+        const double linear = own + diagonal[j] - forth[j] - back[j];
         gains[j] = 2 * linear + 4 * row_a[j] * row_b[j];
+        most = std::max(most, gains[j]);
       }
-      for (std::size_t j = 0; j < n_; ++j) {
-        if (gains[j] > best) {
-          best = gains[j];
-          partner = j;
+      for (std::size_t j = 0; most > best && j < n_; ++j) {
+        if (!(gains[j] > best)) continue;
+        // Not `||`: both are needed.
+        if (static_cast<int>(know(i, j)) + static_cast<int>(know(j, i)) > 0) {
+          gains[j] = 2 * (own + diagonal[j] - forth[j] - back[j]) + 4 * row_a[j] * row_b[j];
+          if (!(gains[j] > best)) continue;
         }
+        best = gains[j];
+        partner = j;
       }
       if (partner == i) {
         ++since_last;
@@ -376,7 +619,7 @@ class Descent {
       ++swaps;
       const std::size_t j = partner;
       for (std::size_t s = 0; s < n_; ++s) {
-        by_slot[s] = matched.row(j)[s] - matched.row(i)[s];
+        by_slot[s] = matched.row(i)[s] - matched.row(j)[s];
         factors[s] = a.row(i)[s] - a.row(j)[s];
       }
       for (std::size_t r = 0; r < n_; ++r) {
@@ -386,12 +629,15 @@ class Descent {
         for (std::size_t s = 0; s < n_; ++s) row[s] += factor * by_slot[s];
         for (std::size_t s = 0; s < n_; ++s) column[s] += slot * factors[s];
         std::swap(row[i], row[j]);
+        if (!known.empty()) std::swap(known[r * n_ + i], known[r * n_ + j]);
       }
       std::swap_ranges(transposed.row(i), transposed.row(i) + n_, transposed.row(j));
-      for (std::size_t r = 0; r < n_; ++r) diagonal[r] = slots.row(r)[r];
       std::swap_ranges(matched.row(i), matched.row(i) + n_, matched.row(j));
       for (std::size_t r = 0; r < n_; ++r) std::swap(matched.row(r)[i], matched.row(r)[j]);
       std::swap(p_[i], p_[j]);
+      know(i, i);
+      know(j, j);
+      for (std::size_t r = 0; r < n_; ++r) diagonal[r] = slots.row(r)[r];
     }
     if (swaps == 0) return false;
     run_.swaps += swaps;
@@ -401,14 +647,17 @@ class Descent {
     return lower;
   }
 
+  // Rounds of looking up in one descent, after which all costs are computed.
+  static constexpr int kLookupsMax = 32;
+
   const Problem& problem_;
   std::size_t n_;
   Permutation p_;
-  PaddedRows product_;
-  Permutation product_of_;  // which permutation product_ belongs to; empty: none
-  std::vector<double> cost_, dual_;
+  Costs costs_;  // of some permutation, or none
+  std::vector<double> dual_;
   double energy_ = 0;
-  bool at_vertex_ = false;  // no step leads lower, and product_ belongs to p_
+  int lookups_ = 0;
+  bool at_vertex_ = false;  // no step leads lower, and costs_ belong to p_
   GromovRun run_;
 };
 
@@ -446,12 +695,13 @@ double gromov_memory_bytes(std::size_t points, const GromovOptions& options) {
   const double square = 8 * n * static_cast<double>(PaddedRows::padded_width(points));
   // The identity, the profile, the product and the refinement; restarts take the place of others.
   const double starts = options.identity_only ? 1 : 4 + options.random_starts;
+  const double known = n * n;  // a flag an entry of costs
   // Both matrices, scaled; then, first, both sorted (rows, entries, and while one of them is made
-  // two lists of edges) with a cost matrix, later a cost matrix and a product a start and, while a
-  // thread swaps pairs, three more.
+  // two lists of edges) with a cost matrix, later costs and their flags a start and, while a thread
+  // multiplies or swaps pairs, up to three more and flags.
   const double sorted = options.identity_only ? 0 : 4.5 * square;
   const double descents =
-      2 * starts * square + 3 * std::min<double>(starts, options.threads) * square;
+      starts * (square + known) + std::min<double>(starts, options.threads) * (3 * square + known);
   return 2 * square + std::max(sorted, descents) + 100 * n * starts;
 }
 
@@ -509,28 +759,24 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
     return result;
   }
 
-  problem.dual.resize(n);
-  for (std::size_t j = 0; j < n; ++j) {
-    const double* row = problem.b.row(j);
-    problem.dual[j] = -std::inner_product(row, row + n, row, 0.0) / 2;
-  }
+  problem.squares_a = square_norms(problem.a);
+  problem.squares_b = square_norms(problem.b);
+  if (n >= kSketchedMin) problem.sketch = make_sketch(problem.a, problem.squares_a);
   const double norm_difference = std::sqrt(square_a) - std::sqrt(square_b);
   const double bound_norm = norm_difference * norm_difference;
   const bool search = !options.identity_only;
   double bound_second = 0;
   ProfileBound profile;
   if (search) {
-    const SortedMatrix sorted_a = sorted_matrix(a, orders.a, exponent);
-    const SortedMatrix sorted_b = sorted_matrix(b, orders.b, exponent);
+    const SortedMatrix sorted_a = sorted_matrix(a, orders.a, exponent, options.profile_blocks);
+    const SortedMatrix sorted_b = sorted_matrix(b, orders.b, exponent, options.profile_blocks);
     bound_second = second_bound(sorted_a, sorted_b);
-    const std::size_t blocks = options.profile_blocks;
-    profile = blocks == 0 || blocks >= n ? third_bound(sorted_a.rows, sorted_b.rows)
-                                         : third_bound(block_means(sorted_a.rows, blocks),
-                                                       block_means(sorted_b.rows, blocks));
+    profile = third_bound(sorted_a.rows, sorted_b.rows);
   }
   const double bound = std::max({bound_norm, bound_second, profile.bound});
   const auto meets_bound = [&problem, bound](double energy) {
-    return energy - bound <= 1e-13 * problem.scale;
+    return energy - bound <= 1e-9 * energy + 1e-14 * std::sqrt(energy * problem.scale) ||
+           energy <= kEqualEntries * kEqualEntries * problem.scale;
   };
 
   struct Start {
@@ -597,7 +843,9 @@ Result<GromovResult> gromov_wasserstein(const DistanceMatrix& a, const DistanceM
     if (options.until_agreed) {
       polish(0, starts.size());
       polished = starts.size();
-      agreed = std::abs(descents[0]->energy() - descents[1]->energy()) <= 1e-13 * problem.scale;
+      const double first = descents[0]->energy(), second = descents[1]->energy();
+      agreed = std::abs(first - second) <=
+               1e-9 * std::max(first, second) + kEqualEntries * kEqualEntries * problem.scale;
     }
     if (!agreed && open()) {
       const std::size_t from = starts.size();

@@ -7,17 +7,26 @@
 //
 // Permutations suffice. Euclidean, spherical and hyperbolic distance matrices are of negative type,
 // so E is concave on couplings: the minimum is at a permutation p / n, and a conditional-gradient
-// step goes all the way to the next permutation. Hence an iteration is one product
-//   M = A (P B),  (P B)_k = B_p(k),
-// and one assignment that maximises sum_i M_i,s(i), warm-started with the duals of the last one; E
-// falls until the assignment returns p. The first duals are -|B_j|^2 / 2: with them the assignment
-// is one of nearest profiles, since
-//   2 M_ij = |A_i|^2 + |B_j|^2 - |A_i - (P B)_j|^2.
-// When fewer than half of the points move, M is updated by what they change. A start that arrives
-// where the identity ended goes no further. Then pairs are swapped: with M at hand the change of E
-// by swapping i and j is
-//   -(2 / n^2) (2 L + 4 A_ij B_p(i)p(j)),  L = M_i,p(j) + M_j,p(i) - M_i,p(i) - M_j,p(j),
-// in constant time, and M follows in O(n^2). Both alternate until neither helps. Beyond 64 points
+// step goes all the way to the next permutation. Hence an iteration is one assignment that
+// maximises sum_i M_i,s(i), M = A (P B), (P B)_k = B_p(k); or, since
+//   2 M_ij = |A_i|^2 + |B_j|^2 - |A_i - (P B)_j|^2,
+// one that minimises the sum of H_ij = |A_i - (P B)_j|^2 / 2, an assignment of nearest profiles,
+// warm-started with the duals of the last one (first: half of what p costs). E falls until the
+// assignment returns p.
+//
+// Most of H is only bounded from below, by sketches of the rows: with V some orthonormal directions
+//   |x - y|^2 >= |V'x - V'y|^2 + (|x - V V'x| - |y - V V'y|)^2,
+// and rows of distance matrices of tokens have few directions (the rows of far points serve).
+// Entries that may matter are computed. An assignment over the bounds whose own entries are all
+// exact is the least over H; else they are computed and it is solved again. Where more than a tenth
+// of the entries are asked for, H is made whole by one product (2 n^3).
+//
+// When few points move, H is updated by what they change, exact entry or bound
+// alike. A start that arrives where the identity ended goes no further. Then pairs are swapped:
+// the change of E by swapping i and j is
+//   (2 / n^2) (2 L - 4 A_ij B_p(i)p(j)),  L = H_i,p(j) + H_j,p(i) - H_i,p(i) - H_j,p(j),
+// in constant time (at least that, over bounds), and H follows in O(n^2). Both alternate until
+// neither helps. Beyond 64 points
 // only the starts within 1.5 times the lowest E so far are given swaps. For a matrix from outside
 // that is not of negative type the result is the best permutation found: an upper bound of min E.
 //
@@ -41,10 +50,13 @@
 //   second bound   mean over ranks of (sorted A - sorted B)^2
 //   third bound    least assignment of C_ij = mean_k (sorted A_i,k - sorted B_j,k)^2
 // (Memoli, Found. Comput. Math. 11, 2011). When the value meets a bound it is certified, and no
-// further start is tried.
+// further start is tried: E is within 1e-9 of itself of the bound, or within what rounding leaves of
+// a difference of squares, 1e-14 sqrt(E (mean A^2 + mean B^2)), or the two matrices are one but for
+// rounding (E below 1e-22 of their squares).
 //
-// Cost: about 2 n^3 a product and up to n^3 an assignment; n = 256 takes some milliseconds a start.
-// Memory: 2 n^2 doubles a start and 3 n^2 a thread, see gromov_memory_bytes. Matrices are scaled by
+// Cost: some tens of n^2 for bounds (2 n^3 where a product is needed) and up to n^3 an assignment;
+// n = 256 takes about a millisecond a start.
+// Memory: n^2 doubles a start and 3 n^2 a thread, see gromov_memory_bytes. Matrices are scaled by
 // a power of two first.
 //
 // Threads: pure function; starts run on up to `threads` threads. The result does not depend on it.
@@ -82,7 +94,7 @@ struct GromovOptions {
   /// the profile start; 0 keeps every rank. By Jensen's inequality the bound stays a bound, a
   /// weaker one, and its cost falls from n^3 to n^2 times the blocks.
   std::size_t profile_blocks = 0;
-  /// A device for the products, or null; the result is the same. The caller owns it.
+  /// A device for the products that are needed, or null; the result is the same. The caller owns it.
   const Accelerator* accelerator = nullptr;
 };
 

@@ -1,9 +1,11 @@
-// The dense loops that the rest of geometry spends its time in: squared differences of rows,
-// products of matrices, and the two scans of a row that an assignment is made of.
+// The dense loops that the rest of geometry spends its time in: squared differences of rows, the
+// distances that are made of them, products of matrices, and the two scans of a row that an
+// assignment is made of.
 //
 // All are written once over registers of float64 and compiled for SSE2, AVX2 and AVX-512; the
 // fastest that the processor has is chosen at run time. Lanes and the order of every sum are fixed
-// and multiply-add is never fused, so all three give the same bits.
+// and every product that is added is fused with the sum (rounded once), so all three give the same
+// bits. Processors of x86 without FMA do that in software and are slow at it.
 //
 // Threads: pure functions on the caller's buffers.
 #pragma once
@@ -43,9 +45,22 @@ struct PaddedRows {
 void squared_differences(const PaddedRows& a, std::size_t i0, std::size_t i1, const PaddedRows& b,
                          std::size_t j0, std::size_t j1, double* out, std::size_t out_stride);
 
+/// out.row(i)[j] = |x_i - y_j|^2 for rows x_i of `x` and columns y_j of `columns`, which has one row a
+/// coordinate: for few coordinates, which are summed in order. Padding of `out` is left with numbers
+/// that mean nothing. REQUIRES: x.stride >= columns.count >= 1, out.count == x.count, out.stride ==
+/// columns.stride.
+void squared_differences_across(const PaddedRows& x, const PaddedRows& columns, PaddedRows& out);
+
 /// |x - y|^2 and |x + y|^2 over `stride` numbers, summed as squared_differences does.
 double squared_difference(const double* x, const double* y, std::size_t stride);
 double squared_sum(const double* x, const double* y, std::size_t stride);
+
+/// out[k] = 2 arcsin(sqrt(squared[k]) / 2) for n squared chords in [0, 3]: the angles, to two
+/// roundings. `out` may be `squared`.
+void angles_of_chords(const double* squared, std::size_t n, double* out);
+/// out[k] = 2 arsinh(kappa sin(angles[k] / 2)) for n angles in [0, pi], 0 <= kappa < 1e150, to four
+/// roundings. `out` may be `angles`.
+void ball_distances(const double* angles, std::size_t n, double kappa, double* out);
 
 /// out = a b for square matrices of side a.count; a and b have that many columns (plus padding),
 /// `out` is resized. 2 n^3 operations.

@@ -92,7 +92,8 @@ Result<PairWorkspace> make_pair(const LayerClouds& layer, std::span<const std::u
 
 struct Evaluated {
   std::vector<double> values;
-  std::vector<ClusterSums> sums;  // of the same; of means over tokens only
+  std::vector<ClusterSums> sums;                      // of the same; of means over tokens only
+  std::vector<std::optional<WorkEnergies>> energies;  // of the same; of matches only
   std::size_t duplicates = 0;
 };
 
@@ -123,6 +124,7 @@ Result<Evaluated> evaluate_all(const LayerClouds& layer, std::span<const std::ui
                                                   geometry_name(geometry), statistic->name)));
       };
       ClusterSums& sums = result.sums.emplace_back();
+      std::optional<WorkEnergies>& energies = result.energies.emplace_back();
       if (is_linear && statistic->per_token != nullptr) {
         const auto terms = statistic->per_token(pair, geometry);
         if (!terms) return failed(terms.error());
@@ -138,10 +140,30 @@ Result<Evaluated> evaluate_all(const LayerClouds& layer, std::span<const std::ui
       const auto value = statistic->evaluate(pair, geometry);
       if (!value) return failed(value.error());
       result.values.push_back(*value);
+      if (statistic->has_energies) energies = pair.energies(geometry);
     }
   }
   if (pairwise) result.duplicates = pairwise->duplicates();
   return result;
+}
+
+// Means over the subsamples; none where one lacks them or cannot hold them.
+std::optional<WorkEnergies> mean_energies(std::span<const Result<Evaluated>> runs, std::size_t at) {
+  WorkEnergies mean;
+  double seen = 0;
+  for (const Result<Evaluated>& run : runs) {
+    const std::optional<WorkEnergies>& one = run->energies[at];
+    if (!one) return std::nullopt;
+    ++seen;
+    for (double WorkEnergies::*part :
+         {&WorkEnergies::energy, &WorkEnergies::identity, &WorkEnergies::norm_bound,
+          &WorkEnergies::second_bound, &WorkEnergies::third_bound}) {
+      if (!std::isfinite((*one).*part)) return std::nullopt;
+      mean.*part += ((*one).*part - mean.*part) / seen;
+    }
+    mean.certified += one->certified;
+  }
+  return mean;
 }
 
 // What the subsamples of a layer say about entry `at`.
@@ -150,6 +172,7 @@ WorkEntry summarise(std::span<const Result<Evaluated>> runs, std::size_t at,
   WorkEntry entry;
   entry.statistic = std::string(statistic.name);
   for (const Result<Evaluated>& run : runs) entry.subsample_values.push_back(run->values[at]);
+  entry.energies = mean_energies(runs, at);
   if (statistic.sample == SampleSize::kLinear && statistic.per_token != nullptr) {
     ClusterSums all;
     for (const Result<Evaluated>& run : runs) all.add(run->sums[at]);

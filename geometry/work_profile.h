@@ -34,6 +34,7 @@
 
 #include "base/status.h"
 #include "geometry/distance.h"
+#include "geometry/work_energies.h"
 
 namespace tailor::geometry {
 
@@ -83,6 +84,9 @@ struct WorkEntry {
   std::string no_error = {};                  ///< why there is none
   /// One a subsample; empty in profiles of earlier versions.
   std::vector<double> subsample_values = {};
+  /// Of "gromov": means over the subsamples. None of other statistics, in profiles of earlier
+  /// versions, and where squares leave the range of float64.
+  std::optional<WorkEnergies> energies = {};
 };
 
 struct WorkProfile {

@@ -123,6 +123,47 @@ void read_errors(Members& members, const WorkProfile& profile, WorkEntry& entry)
   }
 }
 
+// Passed over where it is not whole: nothing is computed from it.
+std::optional<WorkEnergies> energies_from(const ordered_json& entry) {
+  const auto at = entry.find("energies");
+  if (at == entry.end() || !at->is_object()) return std::nullopt;
+  WorkEnergies energies;
+  bool whole = true;
+  const auto number = [&whole](const ordered_json& object, const char* key, double& out) {
+    const auto value = object.find(key);
+    if (value == object.end() || !value->is_number()) {
+      whole = false;
+    } else {
+      out = value->get<double>();
+    }
+  };
+  number(*at, "energy", energies.energy);
+  number(*at, "identity", energies.identity);
+  const auto bounds = at->find("lower_bounds"), certified = at->find("certified");
+  if (bounds == at->end() || !bounds->is_object() || certified == at->end() ||
+      !certified->is_number_unsigned()) {
+    return std::nullopt;
+  }
+  number(*bounds, "norm", energies.norm_bound);
+  number(*bounds, "second", energies.second_bound);
+  number(*bounds, "third", energies.third_bound);
+  energies.certified = certified->get<std::size_t>();
+  return whole ? std::optional(energies) : std::nullopt;
+}
+
+void put_energies(const WorkEntry& entry, ordered_json& json) {
+  if (!entry.energies) return;
+  const WorkEnergies& of = *entry.energies;
+  const std::optional<double> ratio = of.identity_ratio();
+  json["energies"] = {
+      {"energy", of.energy},
+      {"identity", of.identity},
+      {"identity_ratio", ratio ? ordered_json(*ratio) : ordered_json()},
+      {"lower_bounds",
+       {{"norm", of.norm_bound}, {"second", of.second_bound}, {"third", of.third_bound}}},
+      {"certified", of.certified}};
+}
+
 Status read_entries(const ordered_json& list, int version, WorkProfile& profile) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     Members members(list[i], fmt::format("work profile: entry {}", i));
@@ -151,6 +192,7 @@ Status read_entries(const ordered_json& list, int version, WorkProfile& profile)
       if (!std::isfinite(entry.value)) members.fail("a value is not finite");
     }
     TAILOR_RETURN_IF_ERROR(members.status());
+    entry.energies = energies_from(list[i]);
     profile.entries.push_back(std::move(entry));
   }
   return Status::ok();
@@ -228,6 +270,7 @@ std::string work_profile_json(const WorkProfile& profile) {
                         {"value", entry.value}};
     put_error(entry, one);
     one["subsample_values"] = entry.subsample_values;
+    put_energies(entry, one);
     entries.push_back(std::move(one));
   }
   ordered_json out = {{"format", kFormat}, {"version", kVersion}};
@@ -308,6 +351,7 @@ ordered_json work_measurement_json(const WorkProfile& profile) {
     one.update(value);
     one["subsample_values"] = ordered_json::array();
     for (const double of : entry.subsample_values) one["subsample_values"].push_back(shown(of));
+    put_energies(entry, one);
     entries.push_back(std::move(one));
   }
   for (const FrontLoad& of : front_loads(profile)) {

@@ -285,6 +285,15 @@ void write(const ProfileReport& value, v1::Report* out) {
     if (entry.no_error != value.no_error) item->set_no_error(utf8(entry.no_error));
     item->mutable_subsample_values()->Add(entry.subsample_values.begin(),
                                           entry.subsample_values.end());
+    if (entry.energies) {
+      auto* energies = item->mutable_energies();
+      energies->set_energy(entry.energies->energy);
+      energies->set_identity(entry.energies->identity);
+      energies->set_norm_bound(entry.energies->norm_bound);
+      energies->set_second_bound(entry.energies->second_bound);
+      energies->set_third_bound(entry.energies->third_bound);
+      energies->set_certified(entry.energies->certified);
+    }
   }
 }
 
@@ -349,6 +358,11 @@ ProfileReport read(const v1::WorkProfile& proto) {
       one.no_error = earlier || entry.no_error().empty() ? out.no_error : entry.no_error();
     }
     one.subsample_values.assign(entry.subsample_values().begin(), entry.subsample_values().end());
+    if (entry.has_energies()) {
+      const auto& of = entry.energies();
+      one.energies = {of.energy(),       of.identity(),    of.norm_bound(),
+                      of.second_bound(), of.third_bound(), of.certified()};
+    }
   }
   return out;
 }

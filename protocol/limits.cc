@@ -301,7 +301,7 @@ std::size_t report_bytes(const Report& report) {
     std::size_t operator()(const ProfileReport& m) const {
       std::size_t bytes = 100;
       for (const WorkEntry& entry : m.entries) {
-        bytes += entry.geometry.size() + entry.statistic.size() + 55;
+        bytes += entry.geometry.size() + entry.statistic.size() + (entry.energies ? 55 + 60 : 55);
       }
       return bytes + 8 * subsample_values(m) + 10 * m.subsample_tokens.size() + reason_bytes(m);
     }

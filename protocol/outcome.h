@@ -1,7 +1,9 @@
-// How attempts end and why they are told to: the words that messages, rows and decisions share.
+// How attempts end, why they are told to, and what matching clouds costs: the words that messages,
+// rows and decisions share.
 // Needs base only, so that storage's rows can speak them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -27,6 +29,18 @@ std::string_view end_class_name(std::optional<EndClass> end);  ///< "" when ther
 std::string_view end_class_name(EndClass end);  ///< "completed", "stopped", "user", "oom", ...
 /// Errors: kInvalidArgument.
 Result<EndClass> parse_end_class(std::string_view name);
+
+/// What geometry::WorkEnergies says of an entry of a work profile: squared distances, means over its
+/// subsamples.
+struct MatchEnergies {
+  double energy = 0;    ///< E of the best match that was found
+  double identity = 0;  ///< E of every token in its place
+  double norm_bound = 0;
+  double second_bound = 0;
+  double third_bound = 0;
+  std::int64_t certified = 0;  ///< of how many subsamples E is proved to be the least
+  friend bool operator==(const MatchEnergies&, const MatchEnergies&) = default;
+};
 
 /// Why an attempt is told to stop.
 enum class StopReason {

@@ -58,9 +58,10 @@ struct WorkEntry {
   std::string geometry;         ///< "raw" | "spherical" | "hyperbolic"
   std::string statistic;        ///< a name of geometry/statistics/table.cc: "shift", ...
   double value = 0;             ///< mean over subsamples, or over all positions
-  std::optional<double> standard_error = {};  ///< none where it cannot be known
-  std::string no_error = {};                  ///< why there is none
-  std::vector<double> subsample_values = {};  ///< one a subsample, or none where they are too many
+  std::optional<double> standard_error = {};   ///< none where it cannot be known
+  std::string no_error = {};                   ///< why there is none
+  std::vector<double> subsample_values = {};   ///< one a subsample, or none where they are too many
+  std::optional<MatchEnergies> energies = {};  ///< of "gromov"
 };
 
 /// Why a profile of a trainer of an earlier version has no errors.

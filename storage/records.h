@@ -192,7 +192,8 @@ struct ProfileRow {  ///< one entry of a work profile
   std::int64_t positions = 0;  ///< tokens that could be used; 0 = measured by an earlier version
   std::int64_t sequences = 0;  ///< that these are of
   bool sequences_given = false;
-  std::vector<std::int64_t> subsample_tokens = {};  ///< of statistics that are linear in n
+  std::vector<std::int64_t> subsample_tokens = {};       ///< of statistics that are linear in n
+  std::optional<protocol::MatchEnergies> energies = {};  ///< of "gromov"; finite
   friend bool operator==(const ProfileRow&, const ProfileRow&) = default;
 };
 

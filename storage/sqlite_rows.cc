@@ -433,6 +433,17 @@ void write_row(Connection& db, const CheckpointRow& row) {
       .run();
 }
 
+namespace {
+
+std::string energies_to_json(const std::optional<protocol::MatchEnergies>& of) {
+  if (!of) return "";
+  return json({of->energy, of->identity, of->norm_bound, of->second_bound, of->third_bound,
+               static_cast<double>(of->certified)})
+      .dump();
+}
+
+}  // namespace
+
 void write_row(Connection& db, const ProfileRow& row) {
   // NaN is NULL, and so is an error that cannot be known.
   const double standard_error = row.standard_error.value_or(std::nan(""));
@@ -442,8 +453,9 @@ void write_row(Connection& db, const ProfileRow& row) {
             "INSERT INTO profile (trial, attempt, step, layer, sub_block, geometry, statistic, "
             "value, standard_error, tokens, subsamples, linear_tokens, rho, seed, dropped, "
             "no_error, subsample_values_json, subsamples_asked, positions, sequences, "
-            "sequences_given, subsample_tokens_json) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "sequences_given, subsample_tokens_json, energies_json) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+            "NULLIF(?, '')) "
             "ON CONFLICT (trial, attempt, step, layer, sub_block, geometry, statistic) "
             "DO UPDATE SET value = excluded.value, standard_error = excluded.standard_error, "
             "tokens = excluded.tokens, subsamples = excluded.subsamples, "
@@ -452,11 +464,13 @@ void write_row(Connection& db, const ProfileRow& row) {
             "subsample_values_json = excluded.subsample_values_json, "
             "subsamples_asked = excluded.subsamples_asked, positions = excluded.positions, "
             "sequences = excluded.sequences, sequences_given = excluded.sequences_given, "
-            "subsample_tokens_json = excluded.subsample_tokens_json"),
+            "subsample_tokens_json = excluded.subsample_tokens_json, "
+            "energies_json = excluded.energies_json"),
         row.attempt.trial.value, row.attempt.number, row.step, row.layer, row.sub_block,
         row.geometry, row.statistic, row.value, standard_error, row.tokens, row.subsamples,
         row.linear_tokens, row.rho, row.seed, row.dropped, row.no_error, values,
-        row.subsamples_asked, row.positions, row.sequences, row.sequences_given, tokens)
+        row.subsamples_asked, row.positions, row.sequences, row.sequences_given, tokens,
+        energies_to_json(row.energies))
       .run();
 }
 
@@ -762,7 +776,8 @@ namespace {
 constexpr std::string_view kProfileColumns =
     "SELECT trial, attempt, step, layer, sub_block, geometry, statistic, value, standard_error, "
     "tokens, subsamples, linear_tokens, rho, seed, dropped, no_error, subsample_values_json, "
-    "subsamples_asked, positions, sequences, sequences_given, subsample_tokens_json FROM profile";
+    "subsamples_asked, positions, sequences, sequences_given, subsample_tokens_json, "
+    "energies_json FROM profile";
 
 ProfileRow profile_of(Query& row) {
   ProfileRow out;
@@ -787,6 +802,12 @@ ProfileRow profile_of(Query& row) {
   out.sequences = row.integer(19);
   out.sequences_given = row.integer(20) != 0;
   out.subsample_tokens = numbers_from_json<std::int64_t>(row.text(21), "subsamples of a profile");
+  if (!row.null(22)) {
+    const auto of = numbers_from_json<double>(row.text(22), "energies of a profile");
+    if (of.size() == 6) {
+      out.energies = {of[0], of[1], of[2], of[3], of[4], static_cast<std::int64_t>(of[5])};
+    }
+  }
   return out;
 }
 

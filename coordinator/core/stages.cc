@@ -179,7 +179,7 @@ Result<sweep::Cut> cut_of(const Sweep& sweep, const sweep::Candidate& candidate,
   std::vector<protocol::WorkEntry> entries;
   for (const storage::ProfileRow& row : measured.profile) {
     entries.push_back({row.layer, row.sub_block, row.geometry, row.statistic, row.value,
-                       row.standard_error, row.no_error, row.subsample_values});
+                       row.standard_error, row.no_error, row.subsample_values, row.energies});
   }
   const std::int32_t multiple = sweep.spec->budget ? sweep.spec->budget->width_multiple : 1;
   auto cut = sweep::cut_widths(*request, entries, candidate.architecture, multiple);
@@ -424,6 +424,7 @@ void accept_profile(Transition& t, Trial& trial, const protocol::ProfileReport& 
     one.dropped = profile.dropped;
     one.no_error = entry.no_error;
     one.subsample_values = entry.subsample_values;
+    one.energies = entry.energies;
     one.subsamples_asked = profile.subsamples_asked;
     one.positions = profile.positions;
     one.sequences = profile.sequences;

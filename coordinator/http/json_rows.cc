@@ -104,6 +104,23 @@ Json to_json(const storage::CheckpointRow& row) {
           {"sha256", row.sha256},          {"bytes", row.bytes}, {"wall_ms", row.wall_ms}};
 }
 
+namespace {
+
+// As `tailor geometry work` prints them; null where there are none.
+Json energies_json(const std::optional<protocol::MatchEnergies>& of) {
+  if (!of) return nullptr;
+  return {{"energy", number(of->energy)},
+          {"identity", number(of->identity)},
+          {"identity_ratio", of->energy > 0 ? number(of->identity / of->energy) : Json(nullptr)},
+          {"lower_bounds",
+           {{"norm", number(of->norm_bound)},
+            {"second", number(of->second_bound)},
+            {"third", number(of->third_bound)}}},
+          {"certified", of->certified}};
+}
+
+}  // namespace
+
 Json to_json(const storage::ProfileRow& row) {
   return {{"layer", row.layer},
           {"sub_block", row.sub_block},
@@ -113,6 +130,7 @@ Json to_json(const storage::ProfileRow& row) {
           {"standard_error", number(row.standard_error)},
           {"no_error", row.no_error},
           {"subsample_values", row.subsample_values},
+          {"energies", energies_json(row.energies)},
           {"step", row.step},
           {"tokens", row.tokens},
           {"linear_tokens", row.linear_tokens},

@@ -226,6 +226,15 @@ v1::WorkEntry to_proto(const storage::ProfileRow& row) {
   if (row.standard_error) out.set_standard_error(*row.standard_error);
   out.set_no_error(utf8(row.no_error));
   out.mutable_subsample_values()->Add(row.subsample_values.begin(), row.subsample_values.end());
+  if (row.energies) {
+    v1::MatchEnergies& energies = *out.mutable_energies();
+    energies.set_energy(row.energies->energy);
+    energies.set_identity(row.energies->identity);
+    energies.set_norm_bound(row.energies->norm_bound);
+    energies.set_second_bound(row.energies->second_bound);
+    energies.set_third_bound(row.energies->third_bound);
+    energies.set_certified(row.energies->certified);
+  }
   return out;
 }
 

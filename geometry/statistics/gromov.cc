@@ -37,6 +37,12 @@ Result<double> evaluate(PairWorkspace& pair, Geometry geometry) {
   options.accelerator = pair.options().accelerator;
   TAILOR_ASSIGN_OR_RETURN(const GromovResult result,
                           gromov_wasserstein(*before, *after, options, orders));
+  pair.keep_energies(geometry, {.energy = result.energy,
+                                .identity = result.identity_energy,
+                                .norm_bound = result.norm_lower_bound,
+                                .second_bound = result.second_lower_bound,
+                                .third_bound = result.third_lower_bound,
+                                .certified = result.certified ? std::size_t{1} : 0});
   return result.value;
 }
 
@@ -50,6 +56,7 @@ constinit const Statistic kGromovStatistic{
     .cost = cost,
     .memory = memory,
     .evaluate = evaluate,
+    .has_energies = true,
 };
 
 }  // namespace tailor::geometry

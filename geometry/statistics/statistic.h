@@ -22,6 +22,7 @@
 #include "geometry/distance.h"
 #include "geometry/rips.h"
 #include "geometry/sorted_edges.h"
+#include "geometry/work_energies.h"
 
 namespace tailor::geometry {
 
@@ -71,6 +72,14 @@ class PairWorkspace {
   Result<std::span<const Edge>> order_before(Geometry geometry);
   Result<std::span<const Edge>> order_after(Geometry geometry);
 
+  /// What the gromov statistic found beside its value, once it was evaluated in that geometry.
+  const std::optional<WorkEnergies>& energies(Geometry geometry) const {
+    return energies_[static_cast<std::size_t>(geometry)];
+  }
+  void keep_energies(Geometry geometry, const WorkEnergies& energies) {
+    energies_[static_cast<std::size_t>(geometry)] = energies;
+  }
+
   /// How far every token moves. The hyperbolic ones are the spherical ones mapped.
   Result<std::vector<double>> displacements(Geometry geometry);
 
@@ -95,6 +104,7 @@ class PairWorkspace {
   Side before_;
   Side after_;
   std::optional<std::vector<double>> angles_moved_;
+  std::optional<WorkEnergies> energies_[std::size(kGeometries)];
 };
 
 /// How many tokens a statistic can afford: those linear in n use the larger sample of a profile.
@@ -115,6 +125,8 @@ struct Statistic {
   /// Of a statistic that is a mean over tokens: its terms, one a token, of which a profile takes
   /// the mean over all positions that it measures. Null for the others.
   Result<std::vector<double>> (*per_token)(PairWorkspace& pair, Geometry geometry) = nullptr;
+  /// It keeps PairWorkspace::energies.
+  bool has_energies = false;
 };
 
 }  // namespace tailor::geometry

@@ -160,8 +160,10 @@ Result<std::vector<LayerRows>> take_clouds(net::Decoder& decoder,
 
 Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::EvaluationLoader& loader,
                                    const protocol::TrialSpec& spec, std::int64_t rows,
-                                   const ShouldStop& should_stop) {
+                                   const ShouldStop& should_stop,
+                                   const geometry::Accelerator* accelerator) {
   geometry::WorkOptions options;
+  options.accelerator = accelerator;
   options.tokens = static_cast<std::size_t>(spec.geometry.tokens);
   // No more than was taken: every position counts where a mean over positions is meant.
   options.linear_tokens = positions_wanted(options.tokens, 1);
@@ -241,6 +243,11 @@ protocol::ProfileReport to_report(const MeasuredWork& work, std::int64_t step) {
     one.standard_error = entry.standard_error;
     one.no_error = entry.no_error;
     if (keep_values) one.subsample_values = entry.subsample_values;
+    if (entry.energies) {
+      const geometry::WorkEnergies& of = *entry.energies;
+      one.energies = {of.energy,       of.identity,    of.norm_bound,
+                      of.second_bound, of.third_bound, static_cast<std::int64_t>(of.certified)};
+    }
   }
   report.entries.insert(report.entries.end(), work.dimensions.begin(), work.dimensions.end());
   report.dimension_failure = work.dimension_failure;

@@ -66,11 +66,13 @@ struct MeasuredWork {
   std::vector<protocol::WorkEntry> dimensions;  ///< where spec.geometry asks for them
   std::string dimension_failure;                ///< why there are none
 };
+/// `accelerator`: a device for the geometry, or null; the profile is the same. The caller owns it.
 /// Errors: as above and those of geometry::measure_work; kFailedPrecondition when the validation
 /// data has no full sequence.
 Result<MeasuredWork> measure_trial(net::Decoder& decoder, const data::EvaluationLoader& loader,
                                    const protocol::TrialSpec& spec, std::int64_t rows,
-                                   const ShouldStop& should_stop);
+                                   const ShouldStop& should_stop,
+                                   const geometry::Accelerator* accelerator = nullptr);
 
 /// Positions that a profile needs, with those to spare.
 std::size_t positions_wanted(std::size_t tokens, std::size_t subsamples);

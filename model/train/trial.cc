@@ -8,10 +8,12 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "base/file.h"
 #include "base/logging.h"
+#include "geometry/accelerator.h"
 #include "model/kernels/linear.h"
 #include "model/net/decoder.h"
 #include "model/shape/count.h"
@@ -624,8 +626,25 @@ EndReport Trial::stopped(const std::string& why) {
 }
 
 std::optional<EndReport> Trial::measure() {
-  const auto work =
-      measure_trial(decoder_, data_.evaluation(), spec_, plan_.evaluation_rows, stop_asked());
+  // The GPU that trained has nothing else to do now; what it cannot do the CPU does, to the same
+  // bits.
+  std::unique_ptr<geometry::Accelerator> accelerator;
+  if (const at::Device device = decoder_.device(); !device.is_cpu()) {
+    const int index = static_cast<int>(device.index());
+    auto opened = geometry::open_accelerator(fmt::format("cuda:{}", index));
+    if (opened) {
+      accelerator = *std::move(opened);
+    } else {
+      log_warn("trainer", "the work profile is measured on the CPU",
+               {{"reason", opened.error().message()}});
+    }
+  }
+  const auto work = measure_trial(decoder_, data_.evaluation(), spec_, plan_.evaluation_rows,
+                                  stop_asked(), accelerator.get());
+  if (accelerator && !accelerator->status().is_ok()) {
+    log_warn("trainer", "a part of the work profile was measured on the CPU",
+             {{"reason", accelerator->status().message()}});
+  }
   if (!work) {
     if (work.error().code() == Code::kCancelled) return failed(work.error());
     log_warn("trainer", "there is no work profile", {{"reason", work.error().message()}});

@@ -198,9 +198,12 @@ def peer_profile(files, options):
 
     def call():
         runs = []
+        # Shift is the mean over all tokens: once for all subsamples, which share none.
+        every = np.concatenate(samples)
+        shift = moved(*(z[every].astype(np.float64) for z in (before, after)))
         for positions in samples:
-            x, y = (z[positions].astype(np.float64) for z in (before, after))
-            values = {"shift": moved(x, y), "gromov": [], "topology": []}
+            x, y = (z[positions[:n]].astype(np.float64) for z in (before, after))
+            values = {"shift": shift, "gromov": [], "topology": []}
             matrices = []
             for z in (x[:n], y[:n]):
                 theta = angles(z)

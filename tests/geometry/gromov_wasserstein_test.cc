@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "geometry/assignment.h"
 #include "tests/geometry/reference.h"
 #include "tests/geometry/support.h"
 
@@ -454,6 +455,89 @@ TEST(GromovWasserstein, CoarseProfilesGiveAWeakerBoundAndOrdersAtHandChangeNothi
   EXPECT_EQ(given->energy, fine.energy);
   EXPECT_EQ(given->third_lower_bound, fine.third_lower_bound);
   EXPECT_EQ(given->permutation, fine.permutation);
+}
+
+// `cloud` with every coordinate moved by up to `by` standard deviations, its points in another order
+// when `mixed`.
+Cloud moved(const Cloud& cloud, double by, bool mixed, std::uint64_t seed) {
+  Rng rng(seed);
+  Cloud result = cloud;
+  for (double& x : result.values) x += by * rng.normal();
+  if (!mixed) return result;
+  Cloud other = result;
+  for (std::size_t i = 0; i < cloud.count; ++i) {
+    const std::size_t to = (7 * i + 3) % cloud.count;  // 7 and the counts below share no factor
+    for (std::size_t k = 0; k < cloud.dimension; ++k) {
+      other.values[to * cloud.dimension + k] = result.values[i * cloud.dimension + k];
+    }
+  }
+  return other;
+}
+
+// Bounds stand for most costs. Whatever they leave out, a result must be where a search over all
+// costs ends, too: no assignment of the whole gradient leads lower, and no swap does.
+TEST(GromovWasserstein, EndsWhereNoStepAndNoSwapOfTheWholeProblemLeadsLower) {
+  for (const std::size_t n : {47u, 48u, 96u, 150u}) {
+    for (const Geometry geometry : kGeometries) {
+      for (const double by : {1e-7, 0.01, 0.3, 3.0}) {
+        for (const bool mixed : {false, true}) {
+          for (const std::size_t dimension : {2u, 40u}) {
+            const Cloud x = normal_cloud(n, dimension, n + dimension);
+            const DistanceMatrix a = distances_of(x, geometry, kDefaultRho);
+            const DistanceMatrix b = distances_of(moved(x, by, mixed, 5), geometry, kDefaultRho);
+            const GromovResult result =
+                solve(a, b, {.random_starts = 0, .until_agreed = true, .profile_blocks = 16});
+            const auto& p = result.permutation;
+            std::vector<double> cost(n * n);
+            double current = 0, scale = 0;
+            for (std::size_t i = 0; i < n; ++i) {
+              for (std::size_t j = 0; j < n; ++j) {
+                for (std::size_t k = 0; k < n; ++k) cost[i * n + j] -= a(i, k) * b(j, p[k]);
+                scale += (a(i, j) * a(i, j) + b(i, j) * b(i, j)) / 2;
+              }
+              current += cost[i * n + p[i]];
+            }
+            const double slack = 1e-12 * scale;
+            EXPECT_LE(current, solve_assignment(cost, n).cost + slack)
+                << n << " " << geometry_name(geometry) << " " << by << " " << mixed;
+            const double before = gromov_energy(a, b, p);
+            EXPECT_NEAR(result.energy, before, 1e-9 * before + 1e-20 * scale);
+            if (result.certified) continue;
+            for (std::size_t i = 0; i < n; i += 5) {
+              for (std::size_t j = 0; j < i; ++j) {
+                double change = 0;  // of sum (A - B)^2, from its definition
+                for (std::size_t k = 0; k < n; ++k) {
+                  if (k == i || k == j) continue;
+                  change += 4 * (a(i, k) - a(j, k)) * (b(p[i], p[k]) - b(p[j], p[k]));
+                }
+                EXPECT_GE(change, -slack) << n << " " << i << " " << j;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GromovWasserstein, SmallDistortionsAreNotCertifiedByHowLargeTheDistancesAre) {
+  const Cloud x = normal_cloud(60, 5, 3);
+  const DistanceMatrix a = distances_of(x, Geometry::kRaw, kDefaultRho);
+  for (const double by : {1e-3, 1e-6, 1e-8}) {
+    const DistanceMatrix b = distances_of(moved(x, by, false, 4), Geometry::kRaw, kDefaultRho);
+    const GromovResult result = solve(a, b);
+    EXPECT_FALSE(result.certified) << by << ": " << result.energy << " " << result.lower_bound;
+    EXPECT_LT(result.lower_bound, 0.9 * result.energy);
+    EXPECT_GT(result.energy, 0);
+  }
+  // Scaled by a little the norm bound meets it at any size.
+  Cloud scaled = x;
+  for (double& value : scaled.values) value *= 1 + 0x1p-20;
+  const GromovResult result = solve(a, distances_of(scaled, Geometry::kRaw, kDefaultRho));
+  EXPECT_TRUE(result.certified);
+  double mean = 0;
+  for (const double entry : a.values()) mean += entry * entry / (60.0 * 60.0);
+  EXPECT_NEAR(result.energy, 0x1p-40 * mean, 1e-9 * 0x1p-40 * mean);
 }
 
 }  // namespace

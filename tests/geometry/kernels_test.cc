@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tests/geometry/support.h"
@@ -29,6 +30,25 @@ TEST(Kernels, SquaredDifferencesMatchThePlainSum) {
         // The one-pair forms give the very same bits.
         EXPECT_EQ(out[i * 7 + j], squared_difference(a.row(i), b.row(j), a.stride));
         EXPECT_NEAR(squared_sum(a.row(i), b.row(j), a.stride), plus, 1e-13 * (1 + plus));
+      }
+    }
+  }
+}
+
+TEST(Kernels, DifferencesAcrossColumnsMatchThePlainSum) {
+  for (const std::size_t width : {1u, 7u, 8u, 33u}) {
+    for (const std::size_t count : {1u, 6u, 8u, 21u}) {
+      const PaddedRows a = random_rows(5, width, 1), columns = random_rows(width, count, 2);
+      PaddedRows out(5, count);
+      squared_differences_across(a, columns, out);
+      for (std::size_t i = 0; i < 5; ++i) {
+        for (std::size_t j = 0; j < count; ++j) {
+          double sum = 0;
+          for (std::size_t k = 0; k < width; ++k) {
+            sum += (a.row(i)[k] - columns.row(k)[j]) * (a.row(i)[k] - columns.row(k)[j]);
+          }
+          EXPECT_NEAR(out.row(i)[j], sum, 1e-13 * (1 + sum));
+        }
       }
     }
   }
@@ -126,6 +146,56 @@ TEST(Kernels, RelaxingColumnsTakesShorterWaysAndFindsTheNearest) {
     if (least_free < kFar) {
       EXPECT_EQ(distance[nearest.at_free], least_free);
       EXPECT_EQ(taken[nearest.at_free], 0);
+    }
+  }
+}
+
+// Against the library's functions in long double, over the whole range and both sides of every
+// change of formula, whatever the place within a register.
+TEST(Kernels, AnglesOfChordsAreExactToTwoRoundings) {
+  std::vector<double> squared = {0,
+                                 0x1p-1074,
+                                 1e-300,
+                                 1e-30,
+                                 1e-8,
+                                 1,
+                                 std::nextafter(1.0, 2),
+                                 2,
+                                 std::nextafter(2.0, 3),
+                                 3,
+                                 std::nextafter(3.0, 2)};
+  for (int k = 0; k <= 3000; ++k) squared.push_back(k / 1000.0);
+  for (int k = 1; k < 300; ++k) squared.push_back(std::ldexp(3.0, -3 * k));
+  std::vector<double> angles(squared.size());
+  angles_of_chords(squared.data(), squared.size(), angles.data());
+  for (std::size_t k = 0; k < squared.size(); ++k) {
+    const long double exact = 2 * std::asin(std::sqrt(static_cast<long double>(squared[k])) / 2);
+    const double off = static_cast<double>(std::abs(angles[k] - exact));
+    EXPECT_LE(off, 2 * 0x1p-52 * static_cast<double>(exact)) << squared[k];
+    double alone;
+    angles_of_chords(&squared[k], 1, &alone);
+    EXPECT_EQ(alone, angles[k]) << squared[k];
+  }
+}
+
+TEST(Kernels, BallDistancesAreExactToFourRoundings) {
+  std::vector<double> angles = {0, 0x1p-1000, 1e-100, 1e-8, 0.1, 3.141592653589793};
+  for (int k = 0; k <= 3141; ++k) angles.push_back(k / 1000.0);
+  for (int k = 1; k < 200; ++k) angles.push_back(std::ldexp(3.0, -5 * k));
+  for (const double kappa : {1e-12, 0.01, 0.5, 1.0, 3.626860407847019, 99.5, 1e8, 1e16}) {
+    std::vector<double> mapped(angles.size());
+    ball_distances(angles.data(), angles.size(), kappa, mapped.data());
+    for (std::size_t k = 0; k < angles.size(); ++k) {
+      const long double exact = 2 * std::asinh(static_cast<long double>(kappa) *
+                                               std::sin(static_cast<long double>(angles[k]) / 2));
+      const double off = static_cast<double>(std::abs(mapped[k] - exact));
+      EXPECT_LE(off, 4 * 0x1p-52 * static_cast<double>(exact)) << kappa << " " << angles[k];
+      double alone;
+      ball_distances(&angles[k], 1, kappa, &alone);
+      EXPECT_EQ(alone, mapped[k]) << kappa << " " << angles[k];
+      if (k > 6 && k < 3000) {
+        EXPECT_GE(mapped[k], mapped[k - 1]) << kappa << " " << angles[k];
+      }
     }
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <vector>
 
 #include "geometry/accelerator.h"
@@ -22,7 +23,7 @@ class PlainAccelerator final : public Accelerator {
         double s[kLanes] = {};
         for (std::size_t k = 0; k < rows.stride; ++k) {
           const double v = rows.row(i)[k] - rows.row(j)[k];
-          s[k % kLanes] += v * v;
+          s[k % kLanes] = std::fma(v, v, s[k % kLanes]);
         }
         out[i * rows.count + j] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
       }
@@ -36,7 +37,7 @@ class PlainAccelerator final : public Accelerator {
     for (std::size_t i = 0; i < a.count; ++i) {
       for (std::size_t j = 0; j < a.count; ++j) {
         double sum = 0;
-        for (std::size_t k = 0; k < a.count; ++k) sum += a.row(i)[k] * b.row(k)[j];
+        for (std::size_t k = 0; k < a.count; ++k) sum = std::fma(a.row(i)[k], b.row(k)[j], sum);
         out.row(i)[j] = sum;
       }
     }

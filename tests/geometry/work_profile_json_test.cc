@@ -31,7 +31,16 @@ WorkProfile small_profile() {
   profile.subsample_tokens = {4, 5};
   profile.entries = {
       {0, -1, Geometry::kRaw, "shift", 1.0 / 3, 0x1p-1074, "", {1.0 / 7, 0x1p-1074}},
-      {3, 2, Geometry::kHyperbolic, "topology", 0x1.fffffffffffffp+1023, {}, "why", {0, 1}}};
+      {3, 2, Geometry::kHyperbolic, "topology", 0x1.fffffffffffffp+1023, {}, "why", {0, 1}},
+      {4,
+       -1,
+       Geometry::kRaw,
+       "gromov",
+       0.5,
+       {},
+       "why",
+       {0, 1},
+       WorkEnergies{1.0 / 3, 2.0 / 3, 0, 0x1p-1074, 0.1, 2}}};
   return profile;
 }
 
@@ -62,7 +71,19 @@ TEST(WorkProfileJson, IsReadBackToTheLastDigit) {
     EXPECT_EQ(read->entries[i].standard_error, written.entries[i].standard_error);
     EXPECT_EQ(read->entries[i].no_error, written.entries[i].no_error);
     EXPECT_EQ(read->entries[i].subsample_values, written.entries[i].subsample_values);
+    EXPECT_EQ(read->entries[i].energies, written.entries[i].energies);
   }
+}
+
+TEST(WorkProfileJson, EnergiesAreNamedWithTheRatioOfTheIdentity) {
+  const auto json = ordered_json::parse(work_profile_json(small_profile()));
+  const auto& of = json.at("entries").at(2).at("energies");
+  EXPECT_EQ(of.at("energy"), 1.0 / 3);
+  EXPECT_EQ(of.at("identity"), 2.0 / 3);
+  EXPECT_EQ(of.at("identity_ratio"), 2.0);
+  EXPECT_EQ(of.at("lower_bounds").at("third"), 0.1);
+  EXPECT_EQ(of.at("certified"), 2);
+  EXPECT_FALSE(json.at("entries").at(0).contains("energies"));
 }
 
 TEST(WorkProfileJson, ErrorsOfEarlierVersionsAreNotBelieved) {

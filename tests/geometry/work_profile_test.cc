@@ -147,6 +147,60 @@ TEST(WorkProfile, OtherStatisticsAreMeansOfTheKeptValuesOfTheSubsamples) {
   }
 }
 
+// after = 2 before: E = mean A^2 in the raw geometry, which the norm bound proves; angles stay.
+TEST(WorkProfile, GromovEntriesCarryEnergiesBoundsAndHowManyAreCertified) {
+  Network network(1, 64, 6, 2);
+  network.streams[1] = network.streams[0];
+  for (float& x : network.streams[1]) x *= 2;
+  const auto profile = measure_work(network.layers(), small_options());
+  ASSERT_TRUE(profile);
+  EXPECT_FALSE(find(*profile, 0, Geometry::kRaw, "shift").energies);
+  EXPECT_FALSE(find(*profile, 0, Geometry::kRaw, "topology").energies);
+  double mean = 0;
+  for (const auto& positions : profile->positions) {
+    for (std::size_t i = 0; i < 16; ++i) {
+      for (std::size_t j = 0; j < 16; ++j) {
+        for (std::size_t k = 0; k < 6; ++k) {
+          const double apart =
+              network.streams[0][positions[i] * 6 + k] - network.streams[0][positions[j] * 6 + k];
+          mean += apart * apart / (16.0 * 16.0 * 4);
+        }
+      }
+    }
+  }
+  const auto& raw = find(*profile, 0, Geometry::kRaw, "gromov").energies;
+  ASSERT_TRUE(raw);
+  EXPECT_NEAR(raw->energy, mean, 1e-6 * mean);
+  EXPECT_DOUBLE_EQ(raw->identity, raw->energy);
+  EXPECT_EQ(raw->identity_ratio(), 1.0);
+  EXPECT_NEAR(raw->norm_bound, raw->energy, 1e-9 * mean);
+  EXPECT_LE(raw->second_bound, raw->energy);
+  EXPECT_EQ(raw->certified, 4u);
+  const auto& ball = find(*profile, 0, Geometry::kHyperbolic, "gromov").energies;
+  ASSERT_TRUE(ball);
+  EXPECT_NEAR(ball->energy, 0, 1e-25);
+}
+
+TEST(WorkProfile, EnergiesAreMeansOverTheSubsamplesAndBoundTheirValues) {
+  const Network network(1, 100, 6, 2);
+  const auto profile = measure_work(network.layers(), small_options());
+  ASSERT_TRUE(profile);
+  for (const Geometry geometry : kGeometries) {
+    const WorkEntry& entry = find(*profile, 0, geometry, "gromov");
+    ASSERT_TRUE(entry.energies);
+    double mean = 0;
+    for (const double value : entry.subsample_values) mean += value * value / 4;
+    EXPECT_NEAR(entry.energies->energy, mean, 1e-13 * mean);
+    EXPECT_GE(entry.energies->identity, entry.energies->energy);
+    for (const double bound :
+         {entry.energies->norm_bound, entry.energies->second_bound, entry.energies->third_bound}) {
+      EXPECT_GE(bound, 0);
+      EXPECT_LE(bound, entry.energies->energy * (1 + 1e-12));
+    }
+    EXPECT_LE(entry.energies->certified, 4u);
+  }
+}
+
 TEST(WorkProfile, SubsamplesAreDisjointHoweverFewPositionsThereAre) {
   for (const std::size_t positions : {200u, 64u, 63u, 33u}) {
     const Network network(1, positions, 4, 3);

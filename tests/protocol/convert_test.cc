@@ -101,7 +101,16 @@ std::vector<Report> full_reports() {
   profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25, "", {1.25, 1.75}},
                      {3, 2, "hyperbolic", "gw", kNan, {}, "why none", {}},
                      {3, 2, "hyperbolic", "shift", 0, 0.0, "", {0, 0}},
-                     {4, -1, "raw", "gw", 1, {}, "another reason", {1}}};
+                     {4, -1, "raw", "gw", 1, {}, "another reason", {1}},
+                     {5,
+                      -1,
+                      "raw",
+                      "gromov",
+                      1,
+                      {},
+                      "why none",
+                      {1},
+                      protocol::MatchEnergies{1, 2, 0.25, 0.5, 0.75, 3}}};
   out.push_back({4, 1'700'000'000'004, profile});
   out.push_back(
       {5, 1'700'000'000'005,
@@ -153,8 +162,8 @@ void expect_same_body(const ProfileReport& a, const ProfileReport& b) {
     EXPECT_EQ(std::tie(x.layer, x.sub_block, x.geometry, x.statistic),
               std::tie(y.layer, y.sub_block, y.geometry, y.statistic));
     expect_same(x.value, y.value);
-    EXPECT_EQ(std::tie(x.standard_error, x.no_error, x.subsample_values),
-              std::tie(y.standard_error, y.no_error, y.subsample_values));
+    EXPECT_EQ(std::tie(x.standard_error, x.no_error, x.subsample_values, x.energies),
+              std::tie(y.standard_error, y.no_error, y.subsample_values, y.energies));
   }
 }
 

@@ -868,6 +868,7 @@ TEST_P(StoreConformance, TheProfileIsThatOfTheLastAttemptThatMeasured) {
   layer1.sequences = 12;
   layer1.sequences_given = true;
   layer1.subsample_tokens = {2048, 2047, 1};
+  layer1.energies = {1.0 / 3, 2.0 / 3, 0, 0x1p-1074, 0.125, 8};
   const ProfileRow layer1_sub{
       {TrialId{1}, 2},   500, 1, 0, "raw", "shift", 5.0, 0.2, 256, 8, 2048, 0.76,
       ~std::uint64_t{0}, 3};

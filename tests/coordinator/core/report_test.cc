@@ -113,7 +113,15 @@ TEST(Reports, StoreCheckpointsAndProfiles) {
   profile.sequences_given = true;
   profile.subsample_tokens = {600, 640};
   profile.entries = {{0, -1, "raw", "shift", 1.5, 0.25, "", {1, 2}},
-                     {1, -1, "spherical", "shift", 2.5, {}, "why none", {2.5}}};
+                     {1,
+                      -1,
+                      "spherical",
+                      "shift",
+                      2.5,
+                      {},
+                      "why none",
+                      {2.5},
+                      protocol::MatchEnergies{1, 2, 0.25, 0.5, 0.75, 3}}};
   h.report(h.session, h.live(1), 1,
            {protocol::CheckpointReport{8, "checkpoints/8", "abc", 1000}, profile});
   EXPECT_EQ(h.store.checkpoints(TrialId{1}).value().at(0).sha256, "abc");
@@ -128,6 +136,8 @@ TEST(Reports, StoreCheckpointsAndProfiles) {
   EXPECT_EQ(rows[0].standard_error, 0.25);
   EXPECT_EQ(rows[0].subsample_values, (std::vector<double>{1, 2}));
   EXPECT_FALSE(rows[1].standard_error);
+  EXPECT_FALSE(rows[0].energies);
+  EXPECT_EQ(rows[1].energies, (protocol::MatchEnergies{1, 2, 0.25, 0.5, 0.75, 3}));
   EXPECT_EQ(rows[1].no_error, "why none");
   EXPECT_EQ(rows[1].subsamples_asked, 9);
   EXPECT_EQ(rows[1].positions, 5000);
