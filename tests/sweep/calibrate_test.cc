@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "coordinator/search/plan.h"
 #include "sweep/candidate.h"
+#include "sweep/compare_keys.h"
 #include "tests/sweep/sweep_text.h"
 
 namespace tailor::sweep {
@@ -93,6 +94,15 @@ TEST(Calibrate, MistakesAreNamed) {
   SweepText nameless = calibrating("factors = [0.5, 2]\n");
   nameless.top = "name = \"small\"\n";
   EXPECT_THAT(message(nameless), HasSubstr("needs a base"));
+}
+
+TEST(Calibrate, AStoredFileSaysWhichCandidateWasVaried) {
+  const auto base = [](const std::string& keys) {
+    return calibrated_candidate_of_file(calibrating(keys).text(), "s.toml").value();
+  };
+  EXPECT_EQ(base("candidate = \"hourglass\"\nfactors = [0.5, 2]\n"), "hourglass");
+  EXPECT_EQ(base("factors = [0.5, 2]\n"), "") << "the baseline";
+  EXPECT_EQ(calibrated_candidate_of_file("name = \"other\"\n", "s.toml").value(), "");
 }
 
 TEST(Calibrate, ShippedFilesVaryEveryLayer) {

@@ -129,10 +129,10 @@ class TrainerTest : public testing::Test {
     return pid;
   }
 
-  static int wait_for(pid_t pid) {
+  static int wait_for(pid_t pid, int deadline_ms = kDeadlineMs) {
     int status = 0;
     const SystemClock clock;
-    const MonotonicMs deadline = clock.now_ms() + kDeadlineMs;
+    const MonotonicMs deadline = clock.now_ms() + deadline_ms;
     while (::waitpid(pid, &status, WNOHANG) == 0) {
       if (clock.now_ms() > deadline) {
         ADD_FAILURE() << "the trainer hangs";
