@@ -456,9 +456,10 @@ TAILOR_ALWAYS_INLINE void angles_body(const double* squared, std::size_t n, doub
       squared, n, out, [](Numbers & chord) __attribute__((always_inline)) {
         // Beyond 90 degrees by |u - v|^2 + |u + v|^2 = 4.
         const Places obtuse = chord > 2.0;
-        const Numbers other = 4.0 - chord, quarter = (obtuse ? other : chord) * 0.25;
-        Numbers half = quarter;
+        const Numbers other = 4.0 - chord, acute = obtuse ? other : chord, quarter = acute * 0.25;
+        Numbers half = acute;
         square_root<kWidth>(half);
+        half *= 0.5;  // not the root of a quarter: the smallest numbers have none
         // arcsin x = pi / 2 - 2 arcsin sqrt((1 - x) / 2), for x > 1 / 2.
         const Places wide = half > 0.5;
         const Numbers w = wide ? (1.0 - half) * 0.5 : quarter;

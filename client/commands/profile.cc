@@ -32,6 +32,10 @@ std::string profile_svg(const std::string& title, const v1::WorkProfile& profile
       for (const auto& [layer, point] : layers) curve.points.push_back(point);
     }
   }
+  if (panels.empty()) {
+    throw Failure(Exit::kNotFound,
+                  "there is nothing to draw: the profile has no work of a whole layer");
+  }
   return svg_panels(title, "layer (bars: standard errors)", panels);
 }
 
@@ -74,8 +78,9 @@ void add_profile(CLI::App& app, Context& context) {
     if (out.json()) {
       Json json;
       json["trial"] = request.trial();
-      json["profile"] = to_json(profile)["entries"];
-      for (const auto& [key, value] : to_json(profile).items()) {
+      const Json whole = to_json(profile);  // named: loops do not keep temporaries alive
+      json["profile"] = whole["entries"];
+      for (const auto& [key, value] : whole.items()) {
         if (key != "entries") json[key] = value;
       }
       return out.document(json);

@@ -189,7 +189,9 @@ TEST(Kernels, BallDistancesAreExactToFourRoundings) {
       const long double exact = 2 * std::asinh(static_cast<long double>(kappa) *
                                                std::sin(static_cast<long double>(angles[k]) / 2));
       const double off = static_cast<double>(std::abs(mapped[k] - exact));
-      EXPECT_LE(off, 4 * 0x1p-52 * static_cast<double>(exact)) << kappa << " " << angles[k];
+      // Below the normal range numbers have fewer digits.
+      EXPECT_LE(off, 4 * 0x1p-52 * static_cast<double>(exact) + 2 * 0x1p-1074)
+          << kappa << " " << angles[k];
       double alone;
       ball_distances(&angles[k], 1, kappa, &alone);
       EXPECT_EQ(alone, mapped[k]) << kappa << " " << angles[k];

@@ -27,10 +27,10 @@ Offer offer(std::uint64_t id, std::uint32_t cpus, std::vector<std::uint64_t> gpu
 }
 
 Demand cpus(std::uint32_t slots, std::uint32_t workers = 1) {
-  return {DeviceKind::kCpu, slots, workers, 0, 0, {}};
+  return {DeviceKind::kCpu, slots, workers, workers, 0, 0, {}};
 }
 Demand gpus(std::uint32_t slots, std::uint64_t gib = 0) {
-  return {DeviceKind::kGpu, slots, 1, gib * kGib, 0, {}};
+  return {DeviceKind::kGpu, slots, 1, 1, gib * kGib, 0, {}};
 }
 
 /// Numbers of the workers chosen, in order.
