@@ -71,8 +71,8 @@ double mean_square(const PaddedRows& m) {
   return m.count == 0 ? 0 : sum / n / n;
 }
 
-// One row a column of `m`, its padding included. Tile by tile, so that neither side jumps from row to row for
-// every number.
+// One row a column of `m`, its padding included. Tile by tile, so that neither side jumps from row
+// to row for every number.
 PaddedRows transpose(const PaddedRows& m) {
   constexpr std::size_t kTile = 16;
   PaddedRows result(m.stride, m.count);
@@ -193,9 +193,9 @@ struct Problem {
 };
 
 // The entries below the diagonal in ascending order, and every row in ascending order (the
-// diagonal's zero first): one walk over the sorted edges gives both. With blocks, means over so many
-// runs of ranks in place of a row, each times the root of its length: then squared differences of
-// rows are at most those of the whole rows.
+// diagonal's zero first): one walk over the sorted edges gives both. With blocks, means over so
+// many runs of ranks in place of a row, each times the root of its length: then squared differences
+// of rows are at most those of the whole rows.
 struct SortedMatrix {
   PaddedRows entries;  // one row
   PaddedRows rows;

@@ -50,9 +50,9 @@
 //   second bound   mean over ranks of (sorted A - sorted B)^2
 //   third bound    least assignment of C_ij = mean_k (sorted A_i,k - sorted B_j,k)^2
 // (Memoli, Found. Comput. Math. 11, 2011). When the value meets a bound it is certified, and no
-// further start is tried: E is within 1e-9 of itself of the bound, or within what rounding leaves of
-// a difference of squares, 1e-14 sqrt(E (mean A^2 + mean B^2)), or the two matrices are one but for
-// rounding (E below 1e-22 of their squares).
+// further start is tried: E is within 1e-9 of itself of the bound, or within what rounding leaves
+// of a difference of squares, 1e-14 sqrt(E (mean A^2 + mean B^2)), or the two matrices are one but
+// for rounding (E below 1e-22 of their squares).
 //
 // Cost: some tens of n^2 for bounds (2 n^3 where a product is needed) and up to n^3 an assignment;
 // n = 256 takes about a millisecond a start.
@@ -94,7 +94,8 @@ struct GromovOptions {
   /// the profile start; 0 keeps every rank. By Jensen's inequality the bound stays a bound, a
   /// weaker one, and its cost falls from n^3 to n^2 times the blocks.
   std::size_t profile_blocks = 0;
-  /// A device for the products that are needed, or null; the result is the same. The caller owns it.
+  /// A device for the products that are needed, or null; the result is the same. The caller owns
+  /// it.
   const Accelerator* accelerator = nullptr;
 };
 

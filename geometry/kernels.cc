@@ -490,8 +490,9 @@ TAILOR_ALWAYS_INLINE void ball_body(const double* angles, std::size_t n, double 
         Numbers root = 1.0 - Numbers{};
         fuse<kWidth>(root, h, h);
         square_root<kWidth>(root);
-        // arsinh h = log(h + root) = e log 2 + 2 artanh((m - 1) / (m + 1)), h + root = m 2^e, m within
-        // a factor of sqrt 2 of 1; with e = 0 the quotient is h / (1 + root), to which h loses nothing.
+        // arsinh h = log(h + root) = e log 2 + 2 artanh((m - 1) / (m + 1)), h + root = m 2^e, m
+        // within a factor of sqrt 2 of 1; with e = 0 the quotient is h / (1 + root), to which h
+        // loses nothing.
         const Numbers sum = h + root;
         Places bits;
         std::memcpy(&bits, &sum, sizeof(bits));
@@ -510,7 +511,8 @@ TAILOR_ALWAYS_INLINE void ball_body(const double* angles, std::size_t n, double 
         const Numbers w = t * t;
         Numbers artanh;
         odd_series<kWidth>(t, w, kArtanh, artanh);
-        // 2 log 2 in two parts: the first has zeros at its end, so that its product with e is exact.
+        // 2 log 2 in two parts: the first has zeros at its end, so that its product with e is
+        // exact.
         constexpr double kLog = 0x1.62e42fefap+0, kLogRest = 0x1.cf79abc9e3b3ap-39;
         Numbers low = 4.0 * artanh;
         fuse<kWidth>(low, e, kLogRest - Numbers{});

@@ -45,10 +45,10 @@ struct PaddedRows {
 void squared_differences(const PaddedRows& a, std::size_t i0, std::size_t i1, const PaddedRows& b,
                          std::size_t j0, std::size_t j1, double* out, std::size_t out_stride);
 
-/// out.row(i)[j] = |x_i - y_j|^2 for rows x_i of `x` and columns y_j of `columns`, which has one row a
-/// coordinate: for few coordinates, which are summed in order. Padding of `out` is left with numbers
-/// that mean nothing. REQUIRES: x.stride >= columns.count >= 1, out.count == x.count, out.stride ==
-/// columns.stride.
+/// out.row(i)[j] = |x_i - y_j|^2 for rows x_i of `x` and columns y_j of `columns`, which has one
+/// row a coordinate: for few coordinates, which are summed in order. Padding of `out` is left with
+/// numbers that mean nothing. REQUIRES: x.stride >= columns.count >= 1, out.count == x.count,
+/// out.stride == columns.stride.
 void squared_differences_across(const PaddedRows& x, const PaddedRows& columns, PaddedRows& out);
 
 /// |x - y|^2 and |x + y|^2 over `stride` numbers, summed as squared_differences does.

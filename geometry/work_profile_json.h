@@ -8,8 +8,8 @@
 //    "entries": [{"layer": 0, "sub_block": -1, "geometry": "raw", "statistic": "shift",
 //                 "value": ..., "standard_error": ..., "subsample_values": [...]}, ...],
 //                (of "gromov" also "energies": {"energy": E, "identity": E(identity),
-//                 "identity_ratio": ..., "lower_bounds": {"norm": ..., "second": ..., "third": ...},
-//                 "certified": of how many subsamples})
+//                 "identity_ratio": ..., "lower_bounds": {"norm": ..., "second": ...,
+//                 "third": ...}, "certified": of how many subsamples})
 //    "subsample_positions": [[...], ...]}
 //
 // A standard error that cannot be known is null, and the entry's "no_error" says why.

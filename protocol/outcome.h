@@ -30,8 +30,8 @@ std::string_view end_class_name(EndClass end);  ///< "completed", "stopped", "us
 /// Errors: kInvalidArgument.
 Result<EndClass> parse_end_class(std::string_view name);
 
-/// What geometry::WorkEnergies says of an entry of a work profile: squared distances, means over its
-/// subsamples.
+/// What geometry::WorkEnergies says of an entry of a work profile: squared distances, means over
+/// its subsamples.
 struct MatchEnergies {
   double energy = 0;    ///< E of the best match that was found
   double identity = 0;  ///< E of every token in its place

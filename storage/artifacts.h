@@ -98,8 +98,8 @@ struct PartAges {
 Garbage garbage_of(const std::vector<Artifact>& of_trial, const ArtifactNeeds& needs,
                    const PartAges& ages);
 
-/// A sum of sizes that others declared: exact for taking away again, and at most the greatest number
-/// for who asks.
+/// A sum of sizes that others declared: exact for taking away again, and at most the greatest
+/// number for who asks.
 class ByteSum {
  public:
   void add(std::uint64_t bytes) {
@@ -125,8 +125,9 @@ class ArtifactStore {
   /// Makes ROOT if it is missing and reads what is there. `quota_bytes` bounds everything in it.
   /// The folder is locked for this process until destruction, and bears the name of `database`
   /// (ROOT/identity): nobody else can tell what is garbage in it. What is damaged or foreign is
-  /// named in `*warnings` and left alone, until an artifact is whole that has its name. Errors: kAlreadyExists (another process has it), kAborted
-  /// (it is another database's), the system's reason.
+  /// named in `*warnings` and left alone, until an artifact is whole that has its name. Errors:
+  /// kAlreadyExists (another process has it), kAborted (it is another database's), the system's
+  /// reason.
   static Result<std::unique_ptr<ArtifactStore>> open(const std::string& root,
                                                      std::uint64_t quota_bytes,
                                                      const std::string& database,

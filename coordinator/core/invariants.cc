@@ -22,8 +22,8 @@ Status broken(fmt::format_string<Args...> text, Args&&... args) {
   return {Code::kInternal, fmt::format(text, std::forward<Args>(args)...)};
 }
 
-/// A gang is placed whole: as many members as the demand allows, on different workers, each with all
-/// its slots for as long as it lives, and ranks without gaps.
+/// A gang is placed whole: as many members as the demand allows, on different workers, each with
+/// all its slots for as long as it lives, and ranks without gaps.
 Status check_members(const State& state, const Sweep& sweep, const LiveAttempt& live) {
   const std::string id = live.row.id.to_string();
   const scheduler::Demand& demand = sweep.demand;

@@ -296,8 +296,8 @@ Room room_for(State& state, const Sweep& sweep, const Trial& trial, std::int64_t
   return room;
 }
 
-/// For the trials of a sweep that are worth stopping others for, the next one first. `let_go`: slots
-/// that were kept for somebody may be free now.
+/// For the trials of a sweep that are worth stopping others for, the next one first. `let_go`:
+/// slots that were kept for somebody may be free now.
 void preempt_for(Transition& t, Sweep& sweep, bool* let_go) {
   std::uint64_t wanted = sweep.count(TrialState::kRunning);
   const std::int32_t parallel = sweep.spec->resources.parallel;

@@ -1,5 +1,5 @@
-// The kernels. Float64 sums use __fma_rn and __dadd_rn, of which the compiler makes nothing else, in
-// the order of geometry/kernels.cc: results are those of the CPU, bit for bit.
+// The kernels. Float64 sums use __fma_rn and __dadd_rn, of which the compiler makes nothing else,
+// in the order of geometry/kernels.cc: results are those of the CPU, bit for bit.
 #include "geometry/cuda/kernels.h"
 
 namespace tailor::geometry::cuda {

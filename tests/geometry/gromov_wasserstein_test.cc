@@ -457,8 +457,8 @@ TEST(GromovWasserstein, CoarseProfilesGiveAWeakerBoundAndOrdersAtHandChangeNothi
   EXPECT_EQ(given->permutation, fine.permutation);
 }
 
-// `cloud` with every coordinate moved by up to `by` standard deviations, its points in another order
-// when `mixed`.
+// `cloud` with every coordinate moved by up to `by` standard deviations, its points in another
+// order when `mixed`.
 Cloud moved(const Cloud& cloud, double by, bool mixed, std::uint64_t seed) {
   Rng rng(seed);
   Cloud result = cloud;
@@ -523,19 +523,19 @@ TEST(GromovWasserstein, EndsWhereNoStepAndNoSwapOfTheWholeProblemLeadsLower) {
 TEST(GromovWasserstein, SmallDistortionsAreNotCertifiedByHowLargeTheDistancesAre) {
   const Cloud x = normal_cloud(60, 5, 3);
   const DistanceMatrix a = distances_of(x, Geometry::kRaw, kDefaultRho);
-  for (const double by : {1e-3, 1e-6}) {
+  double squares = 0;  // mean A^2 + mean B^2
+  for (const double entry : a.values()) squares += 2 * entry * entry / (60.0 * 60.0);
+  for (const double by : {1e-3, 1e-6, 1e-8}) {
     const DistanceMatrix b = distances_of(moved(x, by, false, 4), Geometry::kRaw, kDefaultRho);
     const GromovResult result = solve(a, b);
-    EXPECT_FALSE(result.certified) << by << ": " << result.energy << " " << result.lower_bound;
-    EXPECT_LT(result.lower_bound, (1 - 1e-6) * result.energy);
+    // The less a cloud moves the fewer distances change places, and the closer is the third bound:
+    // E is certified where it meets that, never because both are small beside the distances.
+    const double slack = 1e-9 * result.energy + 1e-14 * std::sqrt(result.energy * squares);
+    EXPECT_EQ(result.certified, result.energy - result.lower_bound <= slack)
+        << by << ": " << result.energy << " " << result.lower_bound;
+    EXPECT_EQ(result.certified, by < 1e-6) << by;
     EXPECT_GT(result.energy, 0);
   }
-  // So small that no two distances of a row change places: the third bound is E(identity) itself.
-  const GromovResult still =
-      solve(a, distances_of(moved(x, 1e-9, false, 4), Geometry::kRaw, kDefaultRho));
-  EXPECT_TRUE(still.certified);
-  EXPECT_EQ(still.start, "identity");
-  EXPECT_NEAR(still.third_lower_bound, still.identity_energy, 1e-9 * still.identity_energy);
   // Scaled by a little the norm bound meets it at any size.
   Cloud scaled = x;
   for (double& value : scaled.values) value *= 1 + 0x1p-20;
