@@ -31,6 +31,12 @@ using Point = std::map<std::string, AxisValue>;
 /// "d_model=768 ffn.k=4": the name of a candidate of the space.
 std::string point_name(const Point& point);
 
+/// An axis has a value only where the axis `path` has one of `values`.
+struct AxisCondition {
+  std::string path;
+  std::vector<AxisValue> values;
+};
+
 /// One free parameter: a list of values, or a range.
 struct Axis {
   std::string path;               ///< dotted key of the sweep file, "ffn.k", "train.optimizer.lr"
@@ -38,6 +44,7 @@ struct Axis {
   bool is_integer = false;        ///< for ranges
   double min = 0, max = 0, step = 0;  ///< step 0 = continuous (cannot be in a grid)
   bool log = false;
+  std::vector<AxisCondition> when = {};  ///< all must hold; of axes that stand earlier
   /// Number of values on a grid; 0 when continuous.
   std::uint64_t grid_size() const;
   AxisValue at(std::uint64_t index) const;  ///< REQUIRES: index < grid_size()
