@@ -10,6 +10,11 @@ std::span<const AlgorithmEntry> algorithm_table() {
   static constexpr std::array kEntries = {
       AlgorithmEntry{"grid", make_grid_proposer, check_grid},
       AlgorithmEntry{"random", make_random_proposer, check_drawn},
+      AlgorithmEntry{"sobol", make_sobol_proposer, check_drawn},
+      AlgorithmEntry{"tpe", make_tpe_proposer, check_drawn},
+      AlgorithmEntry{"gp", make_gp_proposer, check_drawn},
+      AlgorithmEntry{"evolution", make_evolution_proposer, check_drawn},
+      AlgorithmEntry{"nsga2", make_nsga2_proposer, check_drawn},
   };
   return kEntries;
 }
