@@ -34,8 +34,8 @@ double log_normal_cdf(double z) {
 double log_h(double z) {
   if (z >= -1) return std::log(density(z) + z * 0.5 * std::erfc(-z / std::numbers::sqrt2));
   const double away = std::abs(z);
-  if (away >= 1 / std::sqrt(std::numeric_limits<double>::epsilon())) {
-    return -0.5 * z * z - kHalfLogTwoPi - 2 * std::log(away);
+  if (away >= 1000) {
+    return -0.5 * z * z - kHalfLogTwoPi - 2 * std::log(away) + std::log1p(-3 / (z * z));
   }
   const double inner =
       std::log(scaled_erfc(away / std::numbers::sqrt2) * away) + 0.5 * std::log(std::numbers::pi / 2);

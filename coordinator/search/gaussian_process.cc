@@ -173,9 +173,10 @@ struct GaussianProcess::State {
     VectorXd at = pack(start);
     std::vector<double> raw;
     double value = log_posterior(unpack(at), &raw);
+    if (!std::isfinite(value)) return {value, start};
     VectorXd gradient = Eigen::Map<VectorXd>(raw.data(), size);
     MatrixXd inverse = MatrixXd::Identity(size, size) * 0.1;
-    for (int i = 0; i < kIterationsMax && std::isfinite(value); ++i) {
+    for (int i = 0; i < kIterationsMax; ++i) {
       VectorXd step = inverse * gradient;
       if (step.dot(gradient) <= 0) {
         inverse = MatrixXd::Identity(size, size) * 0.1;

@@ -140,8 +140,6 @@ def run_peer(peer, problem, seed, trials):
     constraints = (lambda t: (t.user_attrs["violation"],)) if problem.feasible else None
     if peer == "tpe":
         sampler = optuna.samplers.TPESampler(seed=seed, constraints_func=constraints)
-    elif peer == "tpe-multivariate":
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constraints_func=constraints)
     elif peer == "gp":
         sampler = optuna.samplers.GPSampler(seed=seed, constraints_func=constraints)
     else:
@@ -211,7 +209,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=["peers", "values", "table"])
     parser.add_argument("--out")
-    parser.add_argument("--peers", default="tpe,tpe-multivariate,gp")
+    parser.add_argument("--peers", default="tpe,gp")
     parser.add_argument("--problems", default=",".join(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=1)

@@ -35,7 +35,7 @@ namespace {
 constexpr std::size_t kGpStartup = 10;
 constexpr std::size_t kObservationsMax = 600;
 /// Feasible draws, and looks that they may take.
-constexpr std::size_t kPool = 200, kPoolLooks = 600;
+constexpr std::size_t kPool = 300, kPoolLooks = 1'000;
 /// A space up to so many points is asked whole.
 constexpr std::uint64_t kPoolWhole = 1'000;
 constexpr std::size_t kIncumbents = 5;
@@ -338,7 +338,9 @@ class GpProposer final : public Proposer {
     }
     std::vector<Scored> out;
     for (std::size_t i = 0; i < points.size(); ++i) {
-      out.push_back({values[i], std::move(points[i])});
+      const double value = std::isnan(values[i]) ? -std::numeric_limits<double>::infinity()
+                                                 : values[i];
+      out.push_back({value, std::move(points[i])});
     }
     return out;
   }

@@ -6,7 +6,8 @@
 // uniform one:
 //   p(x) = w_0 + sum_j w_j prod_i k_i(x_i; x_ji)
 //   numbers   normal around x_ji, cut to [0, 1], with the width max(1.06 s_i m^(-1/(d+4)), floor) of
-//             its set: s_i the spread of axis i in it, m its size, d the number of axes
+//             its set: s_i the spread of axis i in it, at most 0.2 (a set may lie around several
+//             optima), m its size, d the number of axes
 //   choices   1 + c at the value, c elsewhere, normalised; c = 1/m
 //   an axis that only one of the two has counts 1
 // Good outcomes weigh log(g + 1) - log(rank), the best most. kCandidates points are drawn from the
@@ -62,7 +63,7 @@ class ParzenDensity {
       }
       mean /= static_cast<double>(std::max<std::size_t>(1, active));
       square = square / static_cast<double>(std::max<std::size_t>(1, active)) - mean * mean;
-      const double spread = active < 2 ? 0.3 : std::sqrt(std::max(0.0, square));
+      const double spread = active < 2 ? 0.2 : std::min(0.2, std::sqrt(std::max(0.0, square)));
       widths_.push_back(std::clamp(1.06 * spread * rate, width_floor(m), 0.5));
       columns_.push_back(std::move(column));
     }
