@@ -115,5 +115,53 @@ TEST(Expression, MistakesAreNamedWithTheirCharacter) {
   }
 }
 
+TEST(Expression, KnowsPowersAndFunctions) {
+  EXPECT_TRUE(holds("-2 ^ 2 == -4"));
+  EXPECT_TRUE(holds("2 ^ 3 ^ 2 == 512"));
+  EXPECT_TRUE(holds("2 ^ -1 == 0.5"));
+  EXPECT_TRUE(holds("3 * 2 ^ 2 == 12"));
+  EXPECT_TRUE(holds("abs(3 - 5) == 2 and sqrt(16) == 4 and ln(exp(2)) == 2"));
+  EXPECT_TRUE(holds("min(3, layers, 20) == 3 and max(3, layers) == 12 and min(7) == 7"));
+  EXPECT_FALSE(holds("ln(zero) < 1 or ln(zero) >= 1"));
+  EXPECT_FALSE(holds("sqrt(-1) == sqrt(-1)"));
+  EXPECT_FALSE(holds("min(sqrt(-1), 1) <= 1"));
+}
+
+TEST(Expression, SaysWhatIsWrongWithAFunction) {
+  for (const auto& [text, message] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"sin(1) < 2", "there is no function 'sin'"},
+           {"ln(1, 2) < 2", "ln takes one number"},
+           {"max(1, 2 < 3", "the '(' at character 4 is not closed"},
+           {"ln(1 < 2) < 3", "the '(' at character 3 is not closed"}}) {
+    const auto expression = Expression::parse(text);
+    ASSERT_FALSE(expression.has_value()) << text;
+    EXPECT_THAT(expression.error().message(), HasSubstr(message));
+  }
+}
+
+TEST(Expression, MayBeANumberByFormula) {
+  const auto number = Expression::parse_number("3.4 + 0.15 * (ratio - 0.45)^2 + 0.04 / k");
+  ASSERT_TRUE(number.has_value());
+  const double value = number->value([](std::string_view name) { return name == "k" ? 4.0 : 0.65; });
+  EXPECT_NEAR(value, 3.416, 1e-12);
+  EXPECT_FALSE(Expression::parse_number("1 < 2").has_value());
+}
+
+TEST(Expression, KnowsWhereAConditionCannotHold) {
+  const auto may_hold = [](std::string_view text, Bounds x) {
+    return Expression::parse(text)->may_hold([&](std::string_view) { return x; });
+  };
+  EXPECT_FALSE(may_hold("x * x > 100", {1, 9, false}));
+  EXPECT_TRUE(may_hold("x * x > 80", {1, 9, false}));
+  EXPECT_FALSE(may_hold("25 <= 768 / x <= 500", {1, 1.5, false}));
+  EXPECT_FALSE(may_hold("not x >= 2", {2, 9, false}));
+  EXPECT_FALSE(may_hold("x % 64 == 5", {128, 128, false}));
+  EXPECT_TRUE(may_hold("x % 64 == 0", {100, 200, false}));
+  EXPECT_FALSE(may_hold("abs(x) + sqrt(x) < 1", {4, 9, false}));
+  EXPECT_FALSE(may_hold("ln(x) > 3 or x == 0", {1, 9, false}));
+  EXPECT_TRUE(may_hold("x > 3", Bounds::unknown()));
+}
+
 }  // namespace
 }  // namespace tailor::sweep
