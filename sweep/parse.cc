@@ -71,6 +71,12 @@ class Parser {
   }
 
  private:
+  struct PlacedAxis {
+    ConfigPosition at;
+    ConfigValue value;
+    Axis axis;
+  };
+
   Status missing(ConfigTable& table, std::string_view what) {
     table.fail(fmt::format("{} is missing", what));
     return document_.status();
@@ -540,11 +546,58 @@ class Parser {
       if (!paths.insert(placed.axis.path).second) {
         placed.value.fail(fmt::format("`{}` stands twice in [space]", placed.axis.path));
       }
+      check_conditions(placed);
       spec_.space.push_back(placed.axis);
     }
     if (spec_.space.empty())
       table->fail("[space] has no axis; allowed: any key of [architecture] or train.*");
     return document_.status();
+  }
+
+  /// A condition names an axis that stands earlier, and values that it has. REQUIRES: those axes are
+  /// in the spec already.
+  void check_conditions(const PlacedAxis& placed) {
+    for (const AxisCondition& condition : placed.axis.when) {
+      const auto parent =
+          std::find_if(spec_.space.begin(), spec_.space.end(),
+                       [&](const Axis& axis) { return axis.path == condition.path; });
+      if (parent == spec_.space.end()) {
+        return placed.value.fail(
+            fmt::format("`space.{}` has a value only `when` `{}` has another, but that is no axis of "
+                        "[space] that stands before it",
+                        placed.axis.path, condition.path));
+      }
+      for (const AxisValue& value : condition.values) {
+        const bool known = parent->values.empty() ||
+                           std::find(parent->values.begin(), parent->values.end(), value) !=
+                               parent->values.end();
+        if (known) continue;
+        return placed.value.fail(fmt::format("`space.{}`: `{}` is never {}", placed.axis.path,
+                                             condition.path, to_text(value)));
+      }
+    }
+  }
+
+  /// when = { "schedule.kind" = ["cosine", "linear"] }
+  bool read_conditions(ConfigTable& table, Axis& axis) {
+    auto when = table.table("when");
+    if (!when) return document_.status().is_ok();
+    for (const auto& [path, value] : when->items()) {
+      const Key* key = find_key(path);
+      if (key == nullptr) {
+        value.fail(fmt::format("`{}`: there is no key `{}`", value.path(), path));
+        return false;
+      }
+      AxisCondition condition{path, {}};
+      const bool many = value.kind() == ConfigValue::Kind::kArray;
+      for (const ConfigValue& item : many ? value.as_array() : std::vector<ConfigValue>{value}) {
+        auto read = read_value(*key, item);
+        if (!read) return false;
+        condition.values.push_back(std::move(*read));
+      }
+      axis.when.push_back(std::move(condition));
+    }
+    return true;
   }
 
   void read_axis(const Key& key, const ConfigValue& value) {
@@ -557,8 +610,16 @@ class Parser {
     }
     Axis axis;
     axis.path = std::string(key.path);
-    if (value.kind() == ConfigValue::Kind::kArray) {
-      for (const ConfigValue& item : value.as_array()) {
+    // A list with a condition stands in a table: { values = [...], when = { ... } }.
+    std::optional<ConfigValue> values;
+    if (value.kind() == ConfigValue::Kind::kArray) values = value;
+    if (value.kind() == ConfigValue::Kind::kTable) {
+      auto table = *value.as_table();
+      values = table.value("values");
+      if (values && (!read_conditions(table, axis) || !table.finish().is_ok())) return;
+    }
+    if (values) {
+      for (const ConfigValue& item : values->as_array()) {
         auto read = read_value(key, item);
         if (!read || !check_recipe(key, *read, item)) return;
         if (asks_for_geometry({{axis.path, *read}})) {
@@ -606,6 +667,7 @@ class Parser {
     auto table = *value.as_table();
     const auto min = table.value("min"), max = table.value("max"), step = table.value("step");
     axis.log = table.boolean("log").value_or(false);
+    if (!read_conditions(table, axis)) return false;
     if (!table.finish().is_ok()) return false;
     if (!min || !max) {
       value.fail(fmt::format("`space.{}` needs `min` and `max`", key.path));
@@ -691,7 +753,8 @@ class Parser {
     auto table = root_.table("search");
     TAILOR_RETURN_IF_ERROR(document_.status());
     if (table) {
-      const auto algorithm = table->one_of("algorithm", {"grid", "random"});
+      const auto algorithm = table->one_of(
+          "algorithm", {"grid", "random", "sobol", "tpe", "gp", "evolution", "nsga2"});
       const auto trials = table->integer_in("trials", 0, 1'000'000'000);
       const auto seed = table->integer_in("seed", 0, std::numeric_limits<std::int64_t>::max());
       TAILOR_RETURN_IF_ERROR(table->finish());
@@ -703,7 +766,7 @@ class Parser {
       spec_.search.trials = static_cast<std::uint64_t>(trials.value_or(0));
       spec_.search.seed = static_cast<std::uint64_t>(seed.value_or(1));
     }
-    if (spec_.search.algorithm == "random") {
+    if (spec_.search.algorithm != "grid") {
       if (spec_.search.trials == 0)
         return missing(*table, "`search.trials` (candidates to draw, at least 1)");
       return Status::ok();
@@ -712,7 +775,7 @@ class Parser {
       if (placed.axis.grid_size() > 0) continue;
       placed.value.fail(fmt::format(
           "`space.{}` is continuous and cannot be in a grid; allowed: a `step`, a list, "
-          "or search.algorithm = \"random\"",
+          "or another search.algorithm (\"random\", \"tpe\", \"gp\")",
           placed.axis.path));
     }
     return document_.status();
@@ -924,12 +987,6 @@ class Parser {
     }
     return Status::ok();
   }
-
-  struct PlacedAxis {
-    ConfigPosition at;
-    ConfigValue value;
-    Axis axis;
-  };
 
   ConfigDocument& document_;
   ConfigTable root_;

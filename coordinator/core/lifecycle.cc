@@ -86,19 +86,6 @@ Outcome judge(const State& state, const Sweep& sweep, const Trial& trial, Verdic
   return {verdict.end, std::move(verdict.message), not_started ? Blame::kWorker : Blame::kTrial};
 }
 
-/// What the search hears of a candidate whose seeds are all final.
-std::optional<double> candidate_objective(const Sweep& sweep, std::uint32_t candidate) {
-  std::vector<search::SeedOutcome> outcomes;
-  for (std::size_t i = 0; i < sweep.seeds_of(candidate).size(); ++i) {
-    const TrialNote& note = sweep.notes[sweep.first_note[candidate] + i];
-    search::SeedOutcome outcome;
-    if (!std::isnan(note.objective)) outcome.objective = note.objective;
-    outcome.own_fault = note.own_fault;
-    outcomes.push_back(outcome);
-  }
-  return search::judged_objective(outcomes);
-}
-
 /// The search hears of a candidate of its space when all its seeds are final, once.
 void tell_if_final(Transition& t, Sweep& sweep, std::uint32_t candidate) {
   if (!sweep.algorithm || sweep.open_trials[candidate] > 0 || candidate < sweep.named ||
@@ -199,6 +186,18 @@ void start_later(Transition& t, Trial& trial, const Sweep& sweep, const Outcome&
 }
 
 }  // namespace
+
+std::optional<double> candidate_objective(const Sweep& sweep, std::uint32_t candidate) {
+  std::vector<search::SeedOutcome> outcomes;
+  for (std::size_t i = 0; i < sweep.seeds_of(candidate).size(); ++i) {
+    const TrialNote& note = sweep.notes[sweep.first_note[candidate] + i];
+    search::SeedOutcome outcome;
+    if (!std::isnan(note.objective)) outcome.objective = note.objective;
+    outcome.own_fault = note.own_fault;
+    outcomes.push_back(outcome);
+  }
+  return search::judged_objective(outcomes);
+}
 
 TrialNote note_of(const storage::TrialRow& trial) {
   TrialNote note;

@@ -152,7 +152,7 @@ Status read_sweep(const SweepRows& rows, const std::set<TrialId>& wanted, Readin
     return damaged("{} candidates with {} seeds, but {} trials", sweep.candidates.size(),
                    sweep.spec->seeds.size(), rows.trials.size());
   }
-  return decode_search(sweep);
+  return decode_search(sweep, rows.candidates);
 }
 
 Status load_worker(State& state, const storage::WorkerRow& row) {

@@ -165,8 +165,10 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
 }
 
 bool wants_draws(const State& state, const Sweep& sweep) {
-  return sweep.row.state == SweepState::kRunning && sweep.algorithm && !sweep.search_done &&
-         sweep.ready.size() < state.options.queue_ahead;
+  if (sweep.row.state != SweepState::kRunning || !sweep.algorithm || sweep.search_done) return false;
+  // One that learns is asked as late as can be: what ends until then is learned from.
+  const std::size_t ahead = sweep.algorithm->learns() ? 1 : state.options.queue_ahead;
+  return sweep.ready.size() < ahead;
 }
 
 void refill(Transition& t, Sweep& sweep) {
@@ -180,6 +182,11 @@ void refill(Transition& t, Sweep& sweep) {
     const std::vector<sweep::Point> points = sweep.algorithm->suggest(1);
     if (points.empty()) {
       sweep.search_done = true;
+      if (!sweep.algorithm->why().empty()) {
+        t.event(EventKind::kSearchStopped, {sweep.row.id, {}, 0, {}},
+                fmt::format("{} candidates were found: {}",
+                            sweep.candidates.size() - sweep.named, sweep.algorithm->why()));
+      }
     } else {
       try_point(t, sweep, points.front());
       if (sweep.algorithm->remaining() == 0u) sweep.search_done = true;
@@ -238,6 +245,13 @@ void on_submit(Transition& t, const SubmitSweep& event) {
   t.event(EventKind::kSweepSubmitted, {id, {}, 0, {}}, spec.name);
   add_named(t, stored, *std::move(named), event.recalled.get());
   stored.named = stored.candidates.size();
+  if (stored.algorithm && stored.algorithm->learns()) {
+    std::vector<search::Recalled> known;
+    for (const auto& candidate : stored.candidates) {
+      known.push_back({candidate->point, candidate->hash, true, false, {}});
+    }
+    stored.algorithm->recall(known);
+  }
   refill(t, stored);
   t.placement_changed = true;
   t.reply(event.request, Status::ok(), outcome_of(stored, true));
@@ -253,7 +267,7 @@ std::string encode_search(const Sweep& sweep) {
                      sweep.algorithm->save());
 }
 
-Status decode_search(Sweep& sweep) {
+Status decode_search(Sweep& sweep, std::span<const storage::CandidateRow* const> candidates) {
   if (!sweep.algorithm) {
     sweep.search_done = true;
     return Status::ok();
@@ -280,6 +294,18 @@ Status decode_search(Sweep& sweep) {
       return damaged();
     }
     for (std::uint32_t i = first; i <= last; ++i) sweep.told.insert(i);
+  }
+  if (sweep.algorithm->learns() && !candidates.empty()) {
+    std::vector<search::Recalled> known;
+    for (const storage::CandidateRow* row : candidates) {
+      auto point = point_from_json(row->point_json);
+      if (!point) return point.error().with_context(fmt::format("candidate {}", row->index));
+      search::Recalled one{*std::move(point), row->hash, row->index < sweep.named, false, {}};
+      one.told = sweep.told.contains(row->index);
+      if (one.told) one.objective = candidate_objective(sweep, row->index);
+      known.push_back(std::move(one));
+    }
+    sweep.algorithm->recall(known);
   }
   return sweep.algorithm->load(text.substr(line + 1))
       .with_context(fmt::format("search state of sweep {}", sweep.row.id.to_string()));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <map>
 #include <optional>
 #include <set>
@@ -194,8 +195,12 @@ bool wants_draws(const State& state, const Sweep& sweep);
 void refill(Transition& t, Sweep& sweep);
 /// SweepRow.search_state: "told 0-4,6[ done]\n" and the algorithm's own text.
 std::string encode_search(const Sweep& sweep);
-/// Reads it back into `told`, `search_done` and the algorithm. Errors: kDataLoss.
-Status decode_search(Sweep& sweep);
+/// Reads it back into `told`, `search_done` and the algorithm, which recalls `candidates` first.
+/// Without them (the sweep is only shown) it knows no outcomes. Errors: kDataLoss.
+Status decode_search(Sweep& sweep,
+                     std::span<const storage::CandidateRow* const> candidates = {});
+/// What the search hears of a candidate whose seeds are all final.
+std::optional<double> candidate_objective(const Sweep& sweep, std::uint32_t candidate);
 
 // ---- stages.cc: widths that are cut from measurements
 

@@ -33,12 +33,26 @@ struct Observation {
   std::optional<double> objective;  ///< nullopt = failed without one
 };
 
+/// A candidate of the sweep as its rows have it.
+struct Recalled {
+  sweep::Point point;
+  std::string hash;
+  bool named = false;               ///< from a [[candidate]]: learned of, not proposed
+  bool told = false;                ///< its outcome was heard
+  std::optional<double> objective;  ///< as in Observation, when told
+};
+
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
   /// Hears of finished candidates, each exactly once over the life
   /// of the sweep (its effect is in `save`).
   virtual void update(std::span<const Observation> finished) = 0;
+  /// The candidates that there are, in their order: the named ones of a new sweep, or all before
+  /// `load`. An algorithm that learns nothing need not listen.
+  virtual void recall(std::span<const Recalled> /*candidates*/) {}
+  /// True when it wants `recall`, and to be asked as late as can be: when a slot is free.
+  virtual bool learns() const { return false; }
   /// At most `count` further points; fewer or none means the space or the budget
   /// of the sweep is used up.
   virtual std::vector<sweep::Point> suggest(std::size_t count) = 0;
@@ -50,17 +64,19 @@ class Algorithm {
   virtual bool exhausts_space() const = 0;
   /// Candidates still to come at most, where that is known; nullopt otherwise.
   virtual std::optional<std::uint64_t> remaining() const = 0;
+  /// Why it ended before `search.trials` were found; "" = it did not.
+  virtual std::string_view why() const { return {}; }
   /// The whole state as text.
   virtual std::string save() const = 0;
   /// Continues from `save`. Errors: kDataLoss for a text that `save` cannot have given.
   virtual Status load(std::string_view state) = 0;
 };
 
-/// Factory by name, from table.cc ("grid", "random").
+/// Factory by name, from table.cc ("grid", "random") or of suggest.h ("tpe", "gp", ...).
 /// Errors: kInvalidArgument with the nearest name.
 Result<std::unique_ptr<Algorithm>> make_algorithm(std::string_view name, const sweep::Spec& spec);
 
-/// The names in table order.
+/// The names of table.cc in its order: those that keep a state of their own.
 std::vector<std::string_view> algorithm_names();
 
 }  // namespace tailor::search

