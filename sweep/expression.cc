@@ -310,9 +310,9 @@ class ExpressionParser {
       bool many;
     };
     static constexpr std::array kFunctions = {
-        Function{"ln", Op::kLog, false},       Function{"exp", Op::kExp, false},
-        Function{"sqrt", Op::kRoot, false},    Function{"abs", Op::kAbsolute, false},
-        Function{"min", Op::kMin, true},       Function{"max", Op::kMax, true}};
+        Function{"ln", Op::kLog, false},    Function{"exp", Op::kExp, false},
+        Function{"sqrt", Op::kRoot, false}, Function{"abs", Op::kAbsolute, false},
+        Function{"min", Op::kMin, true},    Function{"max", Op::kMax, true}};
     const auto known = std::find_if(kFunctions.begin(), kFunctions.end(),
                                     [&](const Function& f) { return f.name == called; });
     if (known == kFunctions.end()) {
@@ -466,7 +466,8 @@ Bounds Expression::bound(const Node& node, const std::vector<Bounds>& done,
       if (a.low > 0) return of_corners(a, b, power);
       if (b.low == 2 && b.high == 2) {
         const double most = std::max(a.low * a.low, a.high * a.high);
-        const double least = a.low <= 0 && a.high >= 0 ? 0.0 : std::min(a.low * a.low, a.high * a.high);
+        const double least =
+            a.low <= 0 && a.high >= 0 ? 0.0 : std::min(a.low * a.low, a.high * a.high);
         return {least, most, nan};
       }
       return Bounds::unknown();

@@ -13,7 +13,8 @@
 //   function    := ln exp sqrt abs (one argument), min max (one or more)
 //
 // Typed: arithmetic and comparisons take numbers, and/or/not take comparisons; `parse` takes a
-// condition, `parse_number` a number. Division by zero, the logarithm of what is not positive and the
+// condition, `parse_number` a number. Division by zero, the logarithm of what is not positive and
+// the
 // like give no error but NaN: a comparison with it is false, and so is min or max of it NaN. The
 // names of functions are names where no "(" follows.
 #pragma once

@@ -554,7 +554,8 @@ class Parser {
     return document_.status();
   }
 
-  /// A condition names an axis that stands earlier, and values that it has. REQUIRES: those axes are
+  /// A condition names an axis that stands earlier, and values that it has. REQUIRES: those axes
+  /// are
   /// in the spec already.
   void check_conditions(const PlacedAxis& placed) {
     for (const AxisCondition& condition : placed.axis.when) {
@@ -562,15 +563,15 @@ class Parser {
           std::find_if(spec_.space.begin(), spec_.space.end(),
                        [&](const Axis& axis) { return axis.path == condition.path; });
       if (parent == spec_.space.end()) {
-        return placed.value.fail(
-            fmt::format("`space.{}` has a value only `when` `{}` has another, but that is no axis of "
-                        "[space] that stands before it",
-                        placed.axis.path, condition.path));
+        return placed.value.fail(fmt::format(
+            "`space.{}` has a value only `when` `{}` has another, but that is no axis of "
+            "[space] that stands before it",
+            placed.axis.path, condition.path));
       }
       for (const AxisValue& value : condition.values) {
-        const bool known = parent->values.empty() ||
-                           std::find(parent->values.begin(), parent->values.end(), value) !=
-                               parent->values.end();
+        const bool known =
+            parent->values.empty() ||
+            std::find(parent->values.begin(), parent->values.end(), value) != parent->values.end();
         if (known) continue;
         return placed.value.fail(fmt::format("`space.{}`: `{}` is never {}", placed.axis.path,
                                              condition.path, to_text(value)));

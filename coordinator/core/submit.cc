@@ -165,7 +165,8 @@ bool add_candidate(Transition& t, Sweep& sweep, sweep::Candidate candidate) {
 }
 
 bool wants_draws(const State& state, const Sweep& sweep) {
-  if (sweep.row.state != SweepState::kRunning || !sweep.algorithm || sweep.search_done) return false;
+  if (sweep.row.state != SweepState::kRunning || !sweep.algorithm || sweep.search_done)
+    return false;
   // One that learns is asked as late as can be: what ends until then is learned from.
   const std::size_t ahead = sweep.algorithm->learns() ? 1 : state.options.queue_ahead;
   return sweep.ready.size() < ahead;
@@ -184,8 +185,8 @@ void refill(Transition& t, Sweep& sweep) {
       sweep.search_done = true;
       if (!sweep.algorithm->why().empty()) {
         t.event(EventKind::kSearchStopped, {sweep.row.id, {}, 0, {}},
-                fmt::format("{} candidates were found: {}",
-                            sweep.candidates.size() - sweep.named, sweep.algorithm->why()));
+                fmt::format("{} candidates were found: {}", sweep.candidates.size() - sweep.named,
+                            sweep.algorithm->why()));
       }
     } else {
       try_point(t, sweep, points.front());

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <algorithm>
-#include <span>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -197,8 +197,7 @@ void refill(Transition& t, Sweep& sweep);
 std::string encode_search(const Sweep& sweep);
 /// Reads it back into `told`, `search_done` and the algorithm, which recalls `candidates` first.
 /// Without them (the sweep is only shown) it knows no outcomes. Errors: kDataLoss.
-Status decode_search(Sweep& sweep,
-                     std::span<const storage::CandidateRow* const> candidates = {});
+Status decode_search(Sweep& sweep, std::span<const storage::CandidateRow* const> candidates = {});
 /// What the search hears of a candidate whose seeds are all final.
 std::optional<double> candidate_objective(const Sweep& sweep, std::uint32_t candidate);
 

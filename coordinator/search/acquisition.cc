@@ -37,8 +37,8 @@ double log_h(double z) {
   if (away >= 1000) {
     return -0.5 * z * z - kHalfLogTwoPi - 2 * std::log(away) + std::log1p(-3 / (z * z));
   }
-  const double inner =
-      std::log(scaled_erfc(away / std::numbers::sqrt2) * away) + 0.5 * std::log(std::numbers::pi / 2);
+  const double inner = std::log(scaled_erfc(away / std::numbers::sqrt2) * away) +
+                       0.5 * std::log(std::numbers::pi / 2);
   return -0.5 * z * z - kHalfLogTwoPi + log1mexp(inner);
 }
 

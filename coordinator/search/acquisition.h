@@ -12,7 +12,8 @@ double log_normal_cdf(double z);
 
 /// log h(z), h(z) = phi(z) + z Phi(z):
 ///   z >= -1                     directly
-///   -1000 < z < -1              -z^2/2 - log(2 pi)/2 + log1mexp(log(erfcx(-z/sqrt 2) |z|) + log(pi/2)/2)
+///   -1000 < z < -1              -z^2/2 - log(2 pi)/2 + log1mexp(log(erfcx(-z/sqrt 2) |z|) +
+///   log(pi/2)/2)
 ///   below                       -z^2/2 - log(2 pi)/2 - 2 log|z| + log(1 - 3/z^2)
 /// The last is the asymptotic series: its next term is 15/z^4, where the difference from 1 in the
 /// one above is lost to rounding far earlier than at 1/sqrt(eps).

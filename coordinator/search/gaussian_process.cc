@@ -34,8 +34,8 @@ struct GaussianProcess::State {
   std::vector<Coordinates> x;
   VectorXd y;
   Hyperparameters hyper;
-  MatrixXd lower;   // Cholesky factor of K + n^2 I over all points
-  VectorXd alpha;   // (K + n^2 I)^-1 y
+  MatrixXd lower;  // Cholesky factor of K + n^2 I over all points
+  VectorXd alpha;  // (K + n^2 I)^-1 y
   std::vector<char> is_choice;
   std::vector<double> delta_squared;  // of the first m points, pair by pair, axis by axis
   std::size_t m = 0;
@@ -220,8 +220,8 @@ struct GaussianProcess::State {
     MatrixXd k(size, size);
     for (Eigen::Index i = 0; i < size; ++i) {
       for (Eigen::Index j = 0; j <= i; ++j) {
-        k(i, j) = kernel(x[static_cast<std::size_t>(i)], x[static_cast<std::size_t>(j)], weights,
-                         scale);
+        k(i, j) =
+            kernel(x[static_cast<std::size_t>(i)], x[static_cast<std::size_t>(j)], weights, scale);
       }
     }
     for (int i = 0; i < 10; ++i, noise *= 10) {
@@ -244,7 +244,8 @@ GaussianProcess::GaussianProcess(const Space& space, std::vector<Coordinates> x,
   state_->x = std::move(x);
   state_->y = Eigen::Map<const VectorXd>(y.data(), static_cast<Eigen::Index>(y.size()));
   state_->hyper.log_lengths.assign(
-      state_->d, std::log(0.5) + 0.25 * std::log(static_cast<double>(std::max<std::size_t>(1, state_->d))));
+      state_->d,
+      std::log(0.5) + 0.25 * std::log(static_cast<double>(std::max<std::size_t>(1, state_->d))));
   state_->prepare_pairs();
 }
 
@@ -291,8 +292,7 @@ void GaussianProcess::believe(const Coordinates& x) {
   }
   // One more row of the Cholesky factor; alpha of an observation at its own mean is 0.
   const VectorXd row = s.lower.triangularView<Eigen::Lower>().solve(column);
-  const double rest =
-      scale + std::exp(s.hyper.log_noise) + kJitter - row.squaredNorm();
+  const double rest = scale + std::exp(s.hyper.log_noise) + kJitter - row.squaredNorm();
   MatrixXd grown = MatrixXd::Zero(n + 1, n + 1);
   grown.topLeftCorner(n, n) = s.lower;
   grown.row(n).head(n) = row.transpose();

@@ -6,9 +6,11 @@
 // numeric axis; 0 or 1 for a choice; 1 where the axis is active in one of the two points only, 0
 // where in none. Observations carry independent noise of variance n^2.
 //
-// The hyperparameters (log l_i, log s^2, log n^2) maximise the marginal likelihood times weak priors
+// The hyperparameters (log l_i, log s^2, log n^2) maximise the marginal likelihood times weak
+// priors
 //   log l_i ~ N(log 0.5 + log(d)/4, 1)   log s^2 ~ N(0, 1)   log n^2 ~ N(log 1e-4, 2.5)
-// for observations of mean 0 and variance 1, by BFGS from `restarts` starting points, with the exact
+// for observations of mean 0 and variance 1, by BFGS from `restarts` starting points, with the
+// exact
 // gradient (Rasmussen and Williams 2006, 5.9). Cholesky is Eigen's.
 //
 // Cost: fit O(evaluations m^2 (m + d)) over the m <= kFitMax points it looks at, then n^3 / 3;

@@ -59,7 +59,7 @@ struct SeedRun {
 /// One proposal, with whatever is known of it now.
 struct Record {
   sweep::Point point;
-  std::string hash = {};           ///< of `Look`; "" = not known
+  std::string hash = {};            ///< of `Look`; "" = not known
   std::vector<SeedRun> seeds = {};  ///< those begun; none = all wait
   /// Not from the search: a named candidate, a point of another sweep, one told by hand. It is
   /// learned from and not repeated, but does not count towards `Settings::trials`.

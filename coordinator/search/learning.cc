@@ -56,8 +56,8 @@ class Learning final : public Algorithm {
       return points;
     }
     done_ = next->done;
-    const bool short_of = settings_.trials > 0 &&
-                          history_.counted() + next->points.size() < settings_.trials;
+    const bool short_of =
+        settings_.trials > 0 && history_.counted() + next->points.size() < settings_.trials;
     if (done_ && short_of) why_ = next->why;
     for (const Suggestion& one : next->points) {
       add({one.point, one.hash});

@@ -15,7 +15,8 @@ Coordinates mutate_one(const Space& space, const Coordinates& x, double scale, R
 /// trade it. As `mutate_one` where there are no two.
 Coordinates trade(const Space& space, const Coordinates& x, double scale, Rng& rng);
 
-/// Every numeric axis moved by a normal step of `scale` (ordered ones by at least half a cell, now and
+/// Every numeric axis moved by a normal step of `scale` (ordered ones by at least half a cell, now
+/// and
 /// then), each choice redrawn with probability `scale`.
 Coordinates jitter(const Space& space, const Coordinates& x, double scale, Rng& rng);
 

@@ -1,5 +1,6 @@
 // Proposer: one search algorithm, made anew for each call of suggest() from the history alone. One
-// algorithm a file in algorithms/, one line in algorithms/table.cc. Not for use outside this folder.
+// algorithm a file in algorithms/, one line in algorithms/table.cc. Not for use outside this
+// folder.
 #pragma once
 
 #include <memory>
@@ -23,8 +24,10 @@ struct Context {
 class Proposer {
  public:
   virtual ~Proposer() = default;
-  /// Points for proposal `ordinal`, the best first; they may be infeasible or repetitions. `attempt`
-  /// counts 0, 1, ... while none was accepted. None at all: nothing is left to propose; an algorithm
+  /// Points for proposal `ordinal`, the best first; they may be infeasible or repetitions.
+  /// `attempt`
+  /// counts 0, 1, ... while none was accepted. None at all: nothing is left to propose; an
+  /// algorithm
   /// that is only at a loss leaves it to suggest(), which then draws.
   virtual std::vector<sweep::Point> propose(std::uint64_t ordinal, std::uint32_t attempt) = 0;
   /// One was taken: from here on it is running.

@@ -80,8 +80,8 @@ double excess(const Judged& judged, const Settings& settings) {
     const Limit& limit = settings.limits[i];
     const std::size_t at = settings.objectives.size() + i;
     if (at >= judged.values.size() || std::isnan(judged.values[at])) return kInfinity;
-    const double over = limit.at_least ? limit.bound - judged.values[at]
-                                       : judged.values[at] - limit.bound;
+    const double over =
+        limit.at_least ? limit.bound - judged.values[at] : judged.values[at] - limit.bound;
     out += std::max(0.0, over) / std::max(std::abs(limit.bound), 1e-12);
   }
   return out;
@@ -97,8 +97,7 @@ bool dominates(std::span<const double> a, std::span<const double> b) {
   return better;
 }
 
-std::vector<std::vector<std::size_t>> sorted_fronts(
-    const std::vector<std::vector<double>>& costs) {
+std::vector<std::vector<std::size_t>> sorted_fronts(const std::vector<std::vector<double>>& costs) {
   const std::size_t n = costs.size();
   std::vector<std::size_t> dominated_by(n, 0);
   std::vector<std::vector<std::size_t>> below(n);
@@ -183,7 +182,8 @@ std::vector<RankedRecord> ranked(const History& history, const Settings& setting
         }
         break;
       case Fate::kStopped:
-        items.push_back({{i, Standing::kStopped}, -static_cast<double>(judged.tokens),
+        items.push_back({{i, Standing::kStopped},
+                         -static_cast<double>(judged.tokens),
                          cost(judged, settings, 0)});
         break;
       case Fate::kFailed:

@@ -1,4 +1,5 @@
-// Order among outcomes, for one objective and for several, by the policy of history.h. Smaller costs
+// Order among outcomes, for one objective and for several, by the policy of history.h. Smaller
+// costs
 // are better everywhere. Pure.
 #pragma once
 
@@ -44,7 +45,8 @@ struct RankedRecord {
   Standing standing = Standing::kGood;
 };
 /// All records with coordinates that have an end and say something, the best first. One objective:
-/// by cost; several: by front, then by crowding. Ties by index. Records that repeat another are left
+/// by cost; several: by front, then by crowding. Ties by index. Records that repeat another are
+/// left
 /// out. Cost: O(n log n); O(n^2) with several objectives.
 std::vector<RankedRecord> ranked(const History& history, const Settings& settings);
 /// Records with coordinates that have no end yet.

@@ -65,16 +65,15 @@ Space::Space(std::vector<sweep::Axis> axes, LookAt look, MayHold may_hold)
     has_conditions_ = has_conditions_ || !axis.when.empty();
     const std::uint64_t cells = axis.grid_size();
     cells_.push_back(cells);
-    points_ = cells == 0 || points_ == 0     ? 0
+    points_ = cells == 0 || points_ == 0      ? 0
               : points_ >= kPointsMax / cells ? kPointsMax
                                               : points_ * cells;
     if (axis.values.empty()) {
       kinds_.push_back(cells == 0 ? AxisKind::kContinuous : AxisKind::kOrdered);
       continue;
     }
-    const bool numbers = std::all_of(axis.values.begin(), axis.values.end(), [](const auto& v) {
-      return number_of_value(v).has_value();
-    });
+    const bool numbers = std::all_of(axis.values.begin(), axis.values.end(),
+                                     [](const auto& v) { return number_of_value(v).has_value(); });
     kinds_.push_back(numbers ? AxisKind::kOrdered : AxisKind::kChoice);
     file_index_[i].resize(cells);
     std::iota(file_index_[i].begin(), file_index_[i].end(), std::uint64_t{0});
@@ -123,9 +122,9 @@ std::optional<Coordinates> Space::encode(const sweep::Point& point) const {
     const auto found = point.find(axis.path);
     if (found == point.end()) return std::nullopt;
     if (!axis.values.empty()) {
-      const auto at =
-          std::find_if(axis.values.begin(), axis.values.end(),
-                       [&](const auto& value) { return same_value(value, found->second); });
+      const auto at = std::find_if(axis.values.begin(), axis.values.end(), [&](const auto& value) {
+        return same_value(value, found->second);
+      });
       if (at == axis.values.end()) return std::nullopt;
       out[i] = middle(i, cell_index_[i][static_cast<std::size_t>(at - axis.values.begin())]);
       continue;

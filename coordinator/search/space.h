@@ -1,6 +1,7 @@
 // Space: the axes of a sweep as a search sees them.
 //
-// A point is what a candidate sets ("ffn.k" -> 4); coordinates are the same point as numbers, one an
+// A point is what a candidate sets ("ffn.k" -> 4); coordinates are the same point as numbers, one
+// an
 // axis in file order, each in [0, 1]:
 //   continuous   (v - min) / (max - min), or the same of logarithms
 //   ordered      the middle of its cell; cells are equally wide, or as wide as their share of a log
@@ -58,8 +59,8 @@ using MayHold = std::function<bool(const Box&)>;
 struct Share {
   std::uint64_t points = 0;  ///< of the whole space, infeasible ones too; 0 = without end
   std::uint64_t looked = 0;
-  std::uint64_t feasible = 0;  ///< of those looked at
-  bool exact = false;          ///< all were looked at
+  std::uint64_t feasible = 0;                    ///< of those looked at
+  bool exact = false;                            ///< all were looked at
   std::map<std::string, std::uint64_t> reasons;  ///< of infeasible ones, by `reason_kind`
 };
 

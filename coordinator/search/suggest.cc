@@ -86,7 +86,8 @@ class Suggester {
   bool enqueued() {
     for (const sweep::Point& point : context_.settings.enqueued) {
       const Look look = context_.space.look(point);
-      if (!look.feasible || context_.history.find(look.hash) || taken_.contains(look.hash)) continue;
+      if (!look.feasible || context_.history.find(look.hash) || taken_.contains(look.hash))
+        continue;
       return give(point, look.hash, std::nullopt);
     }
     return false;
@@ -164,7 +165,8 @@ class Suggester {
     return false;
   }
 
-  bool give(const sweep::Point& point, const std::string& hash, std::optional<std::size_t> same_as) {
+  bool give(const sweep::Point& point, const std::string& hash,
+            std::optional<std::size_t> same_as) {
     if (proposer_) proposer_->accept(point);
     accepted_.push_back(point);
     taken_.insert(hash);
@@ -231,8 +233,8 @@ std::vector<std::size_t> pareto_of(const History& history, const Settings& setti
   const std::vector<std::vector<std::size_t>> fronts = sorted_fronts(costs);
   if (fronts.empty()) return out;
   for (const std::size_t i : fronts.front()) {
-    const bool finite = std::all_of(costs[i].begin(), costs[i].end(),
-                                    [](double c) { return std::isfinite(c); });
+    const bool finite =
+        std::all_of(costs[i].begin(), costs[i].end(), [](double c) { return std::isfinite(c); });
     if (finite) out.push_back(kept[i]);
   }
   std::sort(out.begin(), out.end());

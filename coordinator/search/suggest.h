@@ -65,10 +65,10 @@ struct Suggestion {
 };
 
 struct Suggestions {
-  std::vector<Suggestion> points;  ///< fewer than asked for only when `done`
-  bool done = false;               ///< nothing more will come of this history
-  std::string why;                 ///< why done
-  std::uint64_t infeasible = 0;    ///< points that were looked at and are none
+  std::vector<Suggestion> points;                ///< fewer than asked for only when `done`
+  bool done = false;                             ///< nothing more will come of this history
+  std::string why;                               ///< why done
+  std::uint64_t infeasible = 0;                  ///< points that were looked at and are none
   std::map<std::string, std::uint64_t> reasons;  ///< of those
   std::uint64_t duplicates = 0;                  ///< points passed over as repetitions
 };

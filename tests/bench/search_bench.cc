@@ -2,8 +2,10 @@
 //
 //   search_bench run --algorithms tpe,gp --problems branin,shape --seeds 20 --trials 200
 //                                one line of JSON a run, as `search.py peers` writes them
-//   search_bench speed           milliseconds of one suggestion: TPE at 1,000 and 10,000 trials, GP at 500
-//   search_bench values          the problems at fixed points, to be compared with `search.py values`
+//   search_bench speed           milliseconds of one suggestion: TPE at 1,000 and 10,000 trials, GP
+//   at 500
+//   search_bench values          the problems at fixed points, to be compared with `search.py
+//   values`
 //
 // `best` after n trials is the true value of the trial whose observed value is the lowest so far.
 #include <fmt/format.h>
@@ -103,8 +105,8 @@ double mixed(const Point& p) {
     return 0.1 + 0.15 * std::pow(rate + 3, 2) + depth + 2 * std::pow(number(p, "beta") - 0.9, 2);
   }
   if (kind == "sgd") {
-    return 0.15 + 0.25 * std::pow(rate + 1, 2) + depth +
-           std::pow(number(p, "momentum") - 0.85, 2) + 0.03 * std::abs(number(p, "nesterov") - 1);
+    return 0.15 + 0.25 * std::pow(rate + 1, 2) + depth + std::pow(number(p, "momentum") - 0.85, 2) +
+           0.03 * std::abs(number(p, "nesterov") - 1);
   }
   return 0.3 + 0.2 * std::pow(rate + 2, 2) + depth;
 }
@@ -177,23 +179,25 @@ std::vector<Problem> problems() {
     out.back().axes.push_back(real(fmt::format("x{}", i), 0, 1));
     out.back().example.emplace(fmt::format("x{}", i), 0.1 * (i + 1));
   }
-  out.push_back({"mixed",
-                 mixed,
-                 {list("kind", words({"adam", "sgd", "other"})), real("rate", 1e-5, 1, true),
-                  stepped("depth", 1, 12, 1), when(real("beta", 0.5, 0.999), "kind", words({"adam"})),
-                  when(real("momentum", 0, 1), "kind", words({"sgd"})),
-                  when(stepped("nesterov", 0, 1, 1), "kind", words({"sgd"}))}});
+  out.push_back(
+      {"mixed",
+       mixed,
+       {list("kind", words({"adam", "sgd", "other"})), real("rate", 1e-5, 1, true),
+        stepped("depth", 1, 12, 1), when(real("beta", 0.5, 0.999), "kind", words({"adam"})),
+        when(real("momentum", 0, 1), "kind", words({"sgd"})),
+        when(stepped("nesterov", 0, 1, 1), "kind", words({"sgd"}))}});
   out.back().example = {{"kind", std::string("sgd")},
                         {"rate", 0.02},
                         {"depth", std::int64_t{3}},
                         {"momentum", 0.4},
                         {"nesterov", std::int64_t{0}}};
-  out.push_back({"constrained",
-                 constrained,
-                 {real("x", 0, 1), real("y", 0, 1), real("z", 0, 1)},
-                 rule([](const Point& p) {
-                   return number(p, "x") + number(p, "y") + number(p, "z") <= 0.669;
-                 }, "the sum is above 0.669")});
+  out.push_back(
+      {"constrained",
+       constrained,
+       {real("x", 0, 1), real("y", 0, 1), real("z", 0, 1)},
+       rule(
+           [](const Point& p) { return number(p, "x") + number(p, "y") + number(p, "z") <= 0.669; },
+           "the sum is above 0.669")});
   out.back().example = {{"x", 0.1}, {"y", 0.2}, {"z", 0.3}};
   std::vector<AxisValue> ks;
   for (const std::int64_t k : {1, 2, 3, 4, 6, 8, 12, 16}) ks.emplace_back(k);
@@ -203,10 +207,12 @@ std::vector<Problem> problems() {
                   list("taper", words({"uniform", "cosine", "linear", "sigmoid"})),
                   when(stepped("high", 1.1, 1.9, 0.1, false), "taper",
                        words({"cosine", "linear", "sigmoid"}))},
-                 rule([](const Point& p) {
-                   const double ratio = shape_ratio(p);
-                   return ratio >= 0.05 && ratio <= 8;
-                 }, "the ratio is out of range"),
+                 rule(
+                     [](const Point& p) {
+                       const double ratio = shape_ratio(p);
+                       return ratio >= 0.05 && ratio <= 8;
+                     },
+                     "the ratio is out of range"),
                  0.002});
   out.back().example = {{"k", std::int64_t{4}},
                         {"layers", std::int64_t{10}},
@@ -242,9 +248,12 @@ void run(const Problem& problem, const std::string& algorithm, std::uint64_t see
     truth.push_back(best);
     history.add({given.point, given.hash, {{1, Fate::kCompleted, {value}}}});
   }
-  std::cout << nlohmann::json{{"peer", "tailor-" + algorithm}, {"problem", problem.name},
-                              {"seed", seed},                   {"best", truth},
-                              {"infeasible", infeasible},       {"seconds", spent}}
+  std::cout << nlohmann::json{{"peer", "tailor-" + algorithm},
+                              {"problem", problem.name},
+                              {"seed", seed},
+                              {"best", truth},
+                              {"infeasible", infeasible},
+                              {"seconds", spent}}
                    .dump()
             << std::endl;
 }
@@ -273,8 +282,9 @@ void speed(const std::string& algorithm, std::size_t trials) {
     least = std::min(least, ms);
     sum += ms;
   }
-  std::cout << fmt::format("{} at {} trials: {:.2f} ms at best, {:.2f} ms on average ({} rounds, CPU)\n",
-                           algorithm, trials, least, sum / kRounds, kRounds);
+  std::cout << fmt::format(
+      "{} at {} trials: {:.2f} ms at best, {:.2f} ms on average ({} rounds, CPU)\n", algorithm,
+      trials, least, sum / kRounds, kRounds);
 }
 
 int main_inside(const std::vector<std::string>& arguments) {
@@ -284,7 +294,8 @@ int main_inside(const std::vector<std::string>& arguments) {
                                                 {"--first-seed", "1"},
                                                 {"--trials", "200"}};
   const std::string mode = arguments.empty() ? "" : arguments[0];
-  for (std::size_t i = 1; i + 1 < arguments.size(); i += 2) options[arguments[i]] = arguments[i + 1];
+  for (std::size_t i = 1; i + 1 < arguments.size(); i += 2)
+    options[arguments[i]] = arguments[i + 1];
   const std::vector<Problem> all = problems();
   if (mode == "values") {
     for (const Problem& problem : all) {

@@ -128,8 +128,7 @@ TEST(Expression, KnowsPowersAndFunctions) {
 }
 
 TEST(Expression, SaysWhatIsWrongWithAFunction) {
-  for (const auto& [text, message] :
-       std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"sin(1) < 2", "there is no function 'sin'"},
            {"ln(1, 2) < 2", "ln takes one number"},
            {"max(1, 2 < 3", "the '(' at character 4 is not closed"},
@@ -143,7 +142,8 @@ TEST(Expression, SaysWhatIsWrongWithAFunction) {
 TEST(Expression, MayBeANumberByFormula) {
   const auto number = Expression::parse_number("3.4 + 0.15 * (ratio - 0.45)^2 + 0.04 / k");
   ASSERT_TRUE(number.has_value());
-  const double value = number->value([](std::string_view name) { return name == "k" ? 4.0 : 0.65; });
+  const double value =
+      number->value([](std::string_view name) { return name == "k" ? 4.0 : 0.65; });
   EXPECT_NEAR(value, 3.416, 1e-12);
   EXPECT_FALSE(Expression::parse_number("1 < 2").has_value());
 }

@@ -1,19 +1,22 @@
 // Bayesian optimisation: a Gaussian process (gaussian_process.h) over what is known, and the point
 // where the logarithm of the expected improvement is largest.
 //
-// Costs are standardised; where they are skewed to the bad side (diverged runs) their logarithm above
+// Costs are standardised; where they are skewed to the bad side (diverged runs) their logarithm
+// above
 // the best is, log(1 + (y - best) / (median - best)), which is linear near the best. Several
 // objectives: ParEGO (Knowles 2006), each proposal by its own drawn weights w,
 // max_i(w_i z_i) + 0.05 sum_i w_i z_i of the costs z scaled to [0, 1].
 //
-// Stopped outcomes count with their last value, but no better than the median. What runs is believed
+// Stopped outcomes count with their last value, but no better than the median. What runs is
+// believed
 // to come out as predicted: it narrows the band there and nothing else. Failures: a second process
 // over 1 = went well, 0 = failed, gives log Phi((p - 1/2) / sd), which is added; each limit has a
 // process of its own, and the probability of keeping it is added. The best that improvement is
 // measured by is the lowest predicted mean over the points that went well, so noise is not chased.
 //
 // The acquisition is asked at feasible draws and at changes of the best points, and the best of
-// these climb by steps that shrink. Above kObservationsMax outcomes the process sees the best half of
+// these climb by steps that shrink. Above kObservationsMax outcomes the process sees the best half
+// of
 // them and the latest. The first max(10, 2 d) proposals are Sobol points.
 //
 // Cost: at n outcomes O(n^3 / 3) and some hundred predictions of O(n^2).
@@ -161,8 +164,8 @@ class GpProposer final : public Proposer {
     high_.assign(m, -std::numeric_limits<double>::infinity());
     for (const RankedRecord& record : order_) {
       if (record.standing != Standing::kGood && record.standing != Standing::kOver) continue;
-      const std::vector<double> costs = costs_of(context_.history.judged(record.index),
-                                                 context_.settings);
+      const std::vector<double> costs =
+          costs_of(context_.history.judged(record.index), context_.settings);
       for (std::size_t i = 0; i < m; ++i) {
         if (!std::isfinite(costs[i])) continue;
         low_[i] = std::min(low_[i], costs[i]);
@@ -310,8 +313,8 @@ class GpProposer final : public Proposer {
       for (double& value : values) value = (value - mean) / sd;
       GaussianProcess process(context_.space, std::move(x), std::move(values));
       process.fit(fit_seed, 1);
-      limits_.push_back(
-          {std::move(process), (settings.limits[k].bound - mean) / sd, settings.limits[k].at_least});
+      limits_.push_back({std::move(process), (settings.limits[k].bound - mean) / sd,
+                         settings.limits[k].at_least});
     }
   }
 
@@ -338,8 +341,8 @@ class GpProposer final : public Proposer {
     }
     std::vector<Scored> out;
     for (std::size_t i = 0; i < points.size(); ++i) {
-      const double value = std::isnan(values[i]) ? -std::numeric_limits<double>::infinity()
-                                                 : values[i];
+      const double value =
+          std::isnan(values[i]) ? -std::numeric_limits<double>::infinity() : values[i];
       out.push_back({value, std::move(points[i])});
     }
     return out;

@@ -64,10 +64,11 @@ std::unique_ptr<Proposer> make_grid_proposer(const Context& context) {
 Status check_grid(const Space& space, const Settings&) {
   for (const sweep::Axis& axis : space.axes()) {
     if (axis.grid_size() > 0) continue;
-    return {Code::kInvalidArgument,
-            fmt::format("[space] '{}' is continuous and has no grid: give it a `step` or a list, or "
-                        "use search.algorithm = \"random\"",
-                        axis.path)};
+    return {
+        Code::kInvalidArgument,
+        fmt::format("[space] '{}' is continuous and has no grid: give it a `step` or a list, or "
+                    "use search.algorithm = \"random\"",
+                    axis.path)};
   }
   if (space.size() > 0) return Status::ok();
   return {Code::kInvalidArgument, "a grid needs at least one axis in [space]"};

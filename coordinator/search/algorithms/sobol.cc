@@ -1,5 +1,6 @@
 // Sobol search: scrambled Sobol points in order. Proposal n is point n of the sequence, so that the
-// first 2^k proposals are even in the space whatever happened in between; a point that is infeasible
+// first 2^k proposals are even in the space whatever happened in between; a point that is
+// infeasible
 // or a repetition is replaced by one of another scramble.
 #include "coordinator/search/algorithms/sobol.h"
 

@@ -2,7 +2,8 @@
 //
 // Direction numbers of Joe and Kuo (new-joe-kuo-6, SIAM J. Sci. Comput. 30, 2008) for the first 21
 // axes; axes beyond repeat them under other scrambles, which keeps each axis even by itself but not
-// every pair. Scrambling: nested uniform (Owen) by hashing, Laine and Karras 2011 with the constants
+// every pair. Scrambling: nested uniform (Owen) by hashing, Laine and Karras 2011 with the
+// constants
 // of Vegdahl, in 32 bits. Point i is computed from i alone. Pure.
 #pragma once
 

@@ -1,17 +1,20 @@
-// Tree-structured Parzen estimator, multivariate (Bergstra et al. 2011; Falkner et al. 2018), with a
+// Tree-structured Parzen estimator, multivariate (Bergstra et al. 2011; Falkner et al. 2018), with
+// a
 // constant liar.
 //
 // The ranked outcomes are cut in two: the best g = min(ceil(0.1 n), 25) are good, the rest and all
 // that run are bad. Each set is a density over the space, a mixture of one kernel an outcome and a
 // uniform one:
 //   p(x) = w_0 + sum_j w_j prod_i k_i(x_i; x_ji)
-//   numbers   normal around x_ji, cut to [0, 1], with the width max(1.06 s_i m^(-1/(d+4)), floor) of
+//   numbers   normal around x_ji, cut to [0, 1], with the width max(1.06 s_i m^(-1/(d+4)), floor)
+//   of
 //             its set: s_i the spread of axis i in it, at most 0.2 (a set may lie around several
 //             optima), m its size, d the number of axes
 //   choices   1 + c at the value, c elsewhere, normalised; c = 1/m
 //   an axis that only one of the two has counts 1
 // Good outcomes weigh log(g + 1) - log(rank), the best most. kCandidates points are drawn from the
-// good density, and the largest good/bad is proposed. Infeasible points are passed over by suggest(),
+// good density, and the largest good/bad is proposed. Infeasible points are passed over by
+// suggest(),
 // which takes the best feasible of them.
 //
 // The first ones (10, or Settings::startup) are Sobol points. Cost: O(kCandidates d n).
@@ -33,7 +36,9 @@ constexpr std::size_t kTpeCandidates = 48;
 /// Times that candidates are drawn for one proposal before it is left to chance.
 constexpr std::uint32_t kTpeAttempts = 8;
 /// Share of an axis below which no kernel is narrower, of a set of m: 1 / min(100, m + 2).
-double width_floor(std::size_t m) { return 1.0 / static_cast<double>(std::min<std::size_t>(100, m + 2)); }
+double width_floor(std::size_t m) {
+  return 1.0 / static_cast<double>(std::min<std::size_t>(100, m + 2));
+}
 
 double mass_inside(double mean, double width) {
   return 0.5 * (std::erf((1 - mean) / (width * std::numbers::sqrt2)) +
@@ -97,7 +102,8 @@ class ParzenDensity {
       if (space_.kind(axis) == AxisKind::kChoice) {
         const auto n = static_cast<double>(space_.cells(axis));
         const double c = 1.0 / static_cast<double>(std::max<std::size_t>(1, m));
-        const double same = std::log(n * (1 + c) / (1 + n * c)), other = std::log(n * c / (1 + n * c));
+        const double same = std::log(n * (1 + c) / (1 + n * c)),
+                     other = std::log(n * c / (1 + n * c));
         for (std::size_t j = 0; j < m; ++j) {
           if (std::isnan(column[j])) continue;
           terms_[j] += std::abs(column[j] - x[axis]) * n < 0.5 ? same : other;
@@ -192,8 +198,8 @@ class TpeProposer final : public Proposer {
         weights.push_back(std::log(static_cast<double>(good_.size()) + 1) -
                           std::log(static_cast<double>(i) + 1));
       }
-      const double scale = static_cast<double>(good_.size()) /
-                           std::accumulate(weights.begin(), weights.end(), 0.0);
+      const double scale =
+          static_cast<double>(good_.size()) / std::accumulate(weights.begin(), weights.end(), 0.0);
       for (double& weight : weights) weight *= scale;
       good_density_.emplace(context_.space, good_, std::move(weights));
     }

@@ -17,8 +17,8 @@ TEST(LogExpectedImprovement, HasTheRightValuesFarIntoTheTail) {
   EXPECT_NEAR(log_h(-5), -16.7443011627, 1e-10);
   EXPECT_NEAR(log_h(-20), -206.917838509, 1e-9);
   // Without a jump or a NaN where the series takes over.
-  EXPECT_NEAR(log_h(-999.999) + 0.5 * 999.999 * 999.999, log_h(-1000.001) + 0.5 * 1000.001 * 1000.001,
-              1e-5);
+  EXPECT_NEAR(log_h(-999.999) + 0.5 * 999.999 * 999.999,
+              log_h(-1000.001) + 0.5 * 1000.001 * 1000.001, 1e-5);
   EXPECT_TRUE(std::isfinite(log_h(-1e8)));
   EXPECT_DOUBLE_EQ(log_expected_improvement(2, 0, 3), 0);
   EXPECT_TRUE(std::isinf(log_expected_improvement(3, 0, 2)));
@@ -46,7 +46,8 @@ TEST(Hypervolume, OfFourCostsIsThatOfTheUnionOfBoxes) {
       const int corner[4] = {cell % 5, cell / 5 % 5, cell / 25 % 5, cell / 125};
       bool in = false;
       for (const auto& p : points) {
-        in = in || (p[0] <= corner[0] && p[1] <= corner[1] && p[2] <= corner[2] && p[3] <= corner[3]);
+        in = in ||
+             (p[0] <= corner[0] && p[1] <= corner[1] && p[2] <= corner[2] && p[3] <= corner[3]);
       }
       cells += in;
     }

@@ -36,7 +36,8 @@ sweep::Axis when(sweep::Axis axis, std::string path, std::vector<sweep::AxisValu
 std::vector<sweep::Axis> axes() {
   return {list("k", {std::int64_t{1}, std::int64_t{2}, std::int64_t{4}, std::int64_t{8}}),
           list("taper", {std::string("uniform"), std::string("cosine")}),
-          when(range("high", 1, 8, 1), "taper", {std::string("cosine")}), range("layers", 1, 16, 1)};
+          when(range("high", 1, 8, 1), "taper", {std::string("cosine")}),
+          range("layers", 1, 16, 1)};
 }
 
 double number(const sweep::Point& point, const char* path) {
@@ -68,8 +69,9 @@ class EverySearch : public testing::TestWithParam<std::string_view> {
     return out;
   }
   /// Asks one by one and tells each outcome at once. Returns what was proposed.
-  static std::vector<std::string> run(History& history, const Settings& settings, int count,
-                                      std::function<std::vector<SeedRun>(const sweep::Point&)> end) {
+  static std::vector<std::string> run(
+      History& history, const Settings& settings, int count,
+      std::function<std::vector<SeedRun>(const sweep::Point&)> end) {
     std::vector<std::string> out;
     for (int i = 0; i < count; ++i) {
       const auto next = suggest(history, history.space(), settings, 7, 1);
@@ -168,9 +170,8 @@ TEST_P(EverySearch, SpendsItsTrialsOnFeasiblePointsAlone) {
 
 TEST_P(EverySearch, WhatTheSearchDidNotProposeDoesNotCountAndIsNotRepeated) {
   History history(space());
-  const sweep::Point known{{"k", std::int64_t{1}},
-                           {"taper", std::string("uniform")},
-                           {"layers", std::int64_t{1}}};
+  const sweep::Point known{
+      {"k", std::int64_t{1}}, {"taper", std::string("uniform")}, {"layers", std::int64_t{1}}};
   Record given{known, "", {{1, Fate::kCompleted, {5.0}}}};
   given.given = true;
   history.add(given);
@@ -206,8 +207,7 @@ TEST_P(EverySearch, GoesOnWhateverHappensToItsTrials) {
       {}};
   for (const std::vector<SeedRun>& end : ends) {
     History history(space());
-    const auto points =
-        run(history, settings(40), 40, [&](const sweep::Point&) { return end; });
+    const auto points = run(history, settings(40), 40, [&](const sweep::Point&) { return end; });
     EXPECT_EQ(points.size(), 40u);
     EXPECT_FALSE(best_of(history, settings()).has_value());
   }
@@ -228,8 +228,8 @@ TEST_P(EverySearch, AFailedTrialIsNeverTheBestAndNeverStopsTheSearch) {
 }
 
 TEST_P(EverySearch, ASpaceOfOnePointIsUsedUpAfterIt) {
-  const auto one = std::make_shared<const Space>(
-      std::vector<sweep::Axis>{list("k", {std::int64_t{4}})});
+  const auto one =
+      std::make_shared<const Space>(std::vector<sweep::Axis>{list("k", {std::int64_t{4}})});
   History history(one);
   const auto next = suggest(history, *one, settings(10), 7, 3);
   ASSERT_TRUE(next.has_value());
@@ -317,7 +317,8 @@ TEST(Suggest, AnswersAnUnknownAlgorithmWithTheNearestOne) {
 
 TEST(Space, FindsOneFeasiblePointInAMillionWhereBoxesCanBeRuledOut) {
   // 100 x 100 x 100; the sum of the cells must be 3 x 99.
-  std::vector<sweep::Axis> cube = {range("x", 0, 99, 1), range("y", 0, 99, 1), range("z", 0, 99, 1)};
+  std::vector<sweep::Axis> cube = {range("x", 0, 99, 1), range("y", 0, 99, 1),
+                                   range("z", 0, 99, 1)};
   const LookAt look = [](const sweep::Point& p) {
     return Look{number(p, "x") + number(p, "y") + number(p, "z") == 297, "no", ""};
   };
@@ -363,7 +364,8 @@ TEST(Judge, OneFailedSeedFailsTheCandidateAndALostOneSaysNothing) {
       judge({{}, "", {{1, Fate::kCompleted, {3}}, {2, Fate::kCompleted, {4}}, {3, Fate::kLost}}});
   EXPECT_EQ(mean.fate, Fate::kCompleted);
   EXPECT_DOUBLE_EQ(mean.values[0], 3.5);
-  EXPECT_EQ(judge({{}, "", {{1, Fate::kCompleted, {3}}, {2, Fate::kRunning}}}).fate, Fate::kRunning);
+  EXPECT_EQ(judge({{}, "", {{1, Fate::kCompleted, {3}}, {2, Fate::kRunning}}}).fate,
+            Fate::kRunning);
   EXPECT_EQ(judge({{}, "", {{1, Fate::kLost}}}).fate, Fate::kLost);
 }
 
