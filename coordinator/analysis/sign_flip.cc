@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -42,27 +41,19 @@ std::vector<double> scaled(std::span<const double> differences) {
 /// All signed sums of `values`, ascending: 2^n entries. Each is a fresh sum of n terms, so no
 /// rounding builds up from one to the next.
 std::vector<double> signed_sums(std::span<const double> values) {
-  constexpr double kNone = std::numeric_limits<double>::infinity();
-  std::vector<double> sums{0.0, kNone};  // with an end that is never taken
+  std::vector<double> sums{0.0};
   std::vector<double> next;
   for (const double value : values) {
     const double size = std::abs(value);
-    next.resize(2 * sums.size() - 1);
+    next.resize(2 * sums.size());
     std::size_t lower = 0;  // sums[lower] - size is the next of its list
     std::size_t upper = 0;  // sums[upper] + size, never ahead of `lower`
-    // No branch: which list is next is as good as random.
-    for (std::size_t i = 0; i + 1 < next.size(); ++i) {
-      const double low = sums[lower] - size;
-      const double high = sums[upper] + size;
-      const bool take_lower = low <= high;
-      next[i] = take_lower ? low : high;
-      lower += static_cast<std::size_t>(take_lower);
-      upper += static_cast<std::size_t>(!take_lower);
+    for (double& out : next) {
+      const bool take_lower = lower < sums.size() && sums[lower] - size <= sums[upper] + size;
+      out = take_lower ? sums[lower++] - size : sums[upper++] + size;
     }
-    next.back() = kNone;
     sums.swap(next);
   }
-  sums.pop_back();
   return sums;
 }
 
