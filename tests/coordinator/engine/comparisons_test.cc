@@ -210,14 +210,10 @@ TEST_F(ComparisonsTest, WhatTrialsWereTrainedOnComesFromTheirStarts) {
   EXPECT_EQ(table->rows[1].other_data, 1u);
 }
 
-TEST_F(ComparisonsTest, FourHundredCandidatesOfTwentyFiveSeedsTakeNoSeconds) {
-  // 0.5 s are the aim on a quiet machine, optimised; 4.9 s were seen once. A machine under load and
-  // an unoptimised build get 20 s.
+// What it takes is measured by `tailor-bench dashboard`.
+TEST_F(ComparisonsTest, FourHundredCandidatesOfTwentyFiveSeedsAreComparedExactly) {
   fill(400, 25);
-  const SystemClock clock;
-  const MonotonicMs begin = clock.now_ms();
   const auto table = comparisons_.get(SweepId{1}, "c0", "").value();
-  EXPECT_LT(clock.now_ms() - begin, 20'000);
   EXPECT_EQ(table->rows.size(), 400u);
   EXPECT_EQ(table->rows[399].paired.sign_flip->draws, 0u) << "25 seeds are exact";
   EXPECT_EQ(table->best, 399u);
