@@ -360,27 +360,27 @@ Result<ArtifactStore::Progress> ArtifactStore::begin(const ArtifactKey& key,
   bool is_new = false;
   std::optional<Held> held;
   while (!held) {
+    Entry entry;
+    entry.files = files;
+    entry.bytes = sum_of(files);
+    // Before anybody can see it, and in the order of `hold`: the entry's first.
+    std::unique_lock busy(*entry.busy);
     {
       const std::scoped_lock lock(mutex_);
       is_new = !entries_.contains(key);
       if (is_new) {
-        const std::uint64_t wanted = sum_of(files);
         const std::uint64_t held_bytes = bytes_.value();
-        if (wanted > quota_bytes_ || held_bytes > quota_bytes_ - wanted) {
+        if (entry.bytes > quota_bytes_ || held_bytes > quota_bytes_ - entry.bytes) {
           return error(Code::kResourceExhausted,
                        fmt::format("the artifact store holds {} of {} MiB; {} MiB more do not fit",
-                                   held_bytes >> 20, quota_bytes_ >> 20, wanted >> 20));
+                                   held_bytes >> 20, quota_bytes_ >> 20, entry.bytes >> 20));
         }
-        if (std::string why = too_full(root_, wanted); !why.empty()) {
+        if (std::string why = too_full(root_, entry.bytes); !why.empty()) {
           return error(Code::kResourceExhausted, std::move(why));
         }
-        Entry entry;
-        entry.files = files;
-        entry.bytes = wanted;
-        bytes_.add(wanted);
-        held.emplace();
-        held->entry = entries_.emplace(key, std::move(entry)).first->second;
-        held->busy = std::unique_lock(*held->entry.busy);  // nobody else has it yet
+        bytes_.add(entry.bytes);
+        entries_.emplace(key, entry);
+        held = Held{std::move(entry), std::move(busy)};
       }
     }
     if (!held) held = hold(key);
