@@ -44,8 +44,8 @@ RungList rung_list(const Field& field, std::span<const std::uint32_t> members, s
                    std::optional<std::uint64_t> to_come);
 
 /// Successive halving over `members`, which are judged at rungs from `begin` on; decisions are
-/// added to `out`, which is by unit then. `eager`: units go on as soon as they are among the best 1/eta so far (ASHA),
-/// else when the rung is closed.
+/// added to `out`, which is by unit then. `eager`: units go on as soon as they are among the best
+/// 1/eta so far (ASHA), else when the rung is closed.
 void halve(const Field& field, std::span<const std::uint32_t> members, std::uint32_t begin,
            const RuleSettings& settings, std::optional<std::uint64_t> to_come, bool eager,
            std::vector<Decision>& out);
