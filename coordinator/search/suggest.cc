@@ -191,10 +191,14 @@ class Suggester {
 Status check(const Space& space, const Settings& settings) {
   const AlgorithmEntry* entry = find_algorithm(settings.algorithm);
   if (entry != nullptr) return entry->check(space, settings);
+  return unknown_algorithm(settings.algorithm);
+}
+
+Status unknown_algorithm(std::string_view name) {
   const std::vector<std::string_view> names = suggest_names();
-  const std::string nearest = nearest_name(settings.algorithm, names);
+  const std::string nearest = nearest_name(name, names);
   return {Code::kInvalidArgument,
-          fmt::format("no search algorithm is called '{}'{}; there are: {}", settings.algorithm,
+          fmt::format("no search algorithm is called '{}'{}; there are: {}", name,
                       nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest),
                       fmt::join(names, ", "))};
 }

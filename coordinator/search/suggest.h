@@ -81,6 +81,9 @@ Result<Suggestions> suggest(const History& history, const Space& space, const Se
 /// Ok, or what is wrong with the settings for this space; as `suggest` would answer.
 Status check(const Space& space, const Settings& settings);
 
+/// What is said of a name that is none of them, with the nearest one.
+Status unknown_algorithm(std::string_view name);
+
 /// The names of algorithms/table.cc, in its order.
 std::vector<std::string_view> suggest_names();
 

@@ -1,11 +1,8 @@
 // The search algorithms by name. To add one: a file NAME.cc with its factory in algorithms.h, and a
 // line here; tests/coordinator/search then runs the shared suite over it.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
-#include "base/text.h"
 #include "coordinator/search/algorithms.h"
 #include "coordinator/search/suggest.h"
 
@@ -33,11 +30,7 @@ Result<std::unique_ptr<Algorithm>> make_algorithm(std::string_view name, const s
   }
   const std::vector<std::string_view> names = suggest_names();
   if (std::find(names.begin(), names.end(), name) != names.end()) return make_learning(spec);
-  const std::string nearest = nearest_name(name, names);
-  return error(Code::kInvalidArgument,
-               fmt::format("no search algorithm is called '{}'{}; there are: {}", name,
-                           nearest.empty() ? "" : fmt::format(" (did you mean '{}'?)", nearest),
-                           fmt::join(names, ", ")));
+  return error(unknown_algorithm(name));
 }
 
 std::vector<std::string_view> algorithm_names() {
