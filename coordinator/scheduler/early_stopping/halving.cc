@@ -12,7 +12,7 @@ namespace {
 
 class Halving final : public Rule {
  public:
-  explicit Halving(const RuleSettings& settings) : settings_(settings) {}
+  Halving(const RuleSettings& settings, bool eager) : settings_(settings), eager_(eager) {}
 
   bool judges(const Field&, std::uint32_t, std::uint32_t) const override { return true; }
   bool waits() const override { return true; }
@@ -21,18 +21,23 @@ class Halving final : public Rule {
     std::vector<std::uint32_t> all(field.units.size());
     std::iota(all.begin(), all.end(), 0u);
     std::vector<Decision> decisions;
-    halve(field, all, 0, settings_, field.to_come, false, decisions);
+    halve(field, all, 0, settings_, field.to_come, eager_, decisions);
     return decisions;
   }
 
  private:
   const RuleSettings settings_;
+  const bool eager_;
 };
 
 }  // namespace
 
+std::unique_ptr<Rule> make_halving_of_all(const RuleSettings& settings, bool eager) {
+  return std::make_unique<Halving>(settings, eager);
+}
+
 std::unique_ptr<Rule> make_halving(const RuleSettings& settings) {
-  return std::make_unique<Halving>(settings);
+  return make_halving_of_all(settings, false);
 }
 
 }  // namespace tailor::scheduler

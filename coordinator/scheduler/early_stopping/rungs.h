@@ -49,5 +49,7 @@ RungList rung_list(const Field& field, std::span<const std::uint32_t> members, s
 void halve(const Field& field, std::span<const std::uint32_t> members, std::uint32_t begin,
            const RuleSettings& settings, std::optional<std::uint64_t> to_come, bool eager,
            std::vector<Decision>& out);
+/// The rule that does so with all units of a sweep, from rung 0 on.
+std::unique_ptr<Rule> make_halving_of_all(const RuleSettings& settings, bool eager);
 
 }  // namespace tailor::scheduler
